@@ -1,0 +1,111 @@
+//! vLLM's metrics.
+//!
+//! Source: a page captured from vLLM 0.32.0 (`tests/testdata/vllm-0.32.0-metrics.txt`), and for what one page cannot tell
+//! (older names, several engines, several API servers) `PrometheusStatLogger` in `vllm/v1/metrics/loggers.py` of
+//! vllm-project/vllm at commit 005a810bc40f, after 0.9.
+
+use super::{Dialect, Field, Fold, Gauge, Reading};
+
+/// What vLLM's V1 engine says.
+///
+/// One server may run several engines (data parallelism) and label each series with `engine` and `model_name`; a worker
+/// is the whole server, for that is what a request is sent to.
+pub static VLLM: Dialect = Dialect {
+    name: "vllm",
+    gauges: &[
+        Gauge { field: Field::Waiting, metric: "vllm:num_requests_waiting", reading: Reading::Value, fold: Fold::Sum },
+        Gauge { field: Field::Running, metric: "vllm:num_requests_running", reading: Reading::Value, fold: Fold::Sum },
+        // The fullest engine preempts first, and the server, not the router, says which engine a request goes to.
+        // "perc" notwithstanding a share, 0 to 1.
+        Gauge { field: Field::KvUsage, metric: "vllm:kv_cache_usage_perc", reading: Reading::Value, fold: Fold::Max },
+        // The older name: "Deprecated in 0.9 - Renamed as vllm:kv_cache_usage_perc" (loggers.py). For some releases a
+        // page has both.
+        Gauge { field: Field::KvUsage, metric: "vllm:gpu_cache_usage_perc", reading: Reading::Value, fold: Fold::Max },
+        // All engines of a server are started with one setting. Should they ever differ, the smallest is the one that
+        // does not overstate the cache.
+        Gauge {
+            field: Field::BlockTokens,
+            metric: "vllm:cache_config_info",
+            reading: Reading::Label("block_size"),
+            fold: Fold::Min,
+        },
+        // Each engine has a cache of its own: one series an engine.
+        Gauge {
+            field: Field::KvBlocks,
+            metric: "vllm:cache_config_info",
+            reading: Reading::Label("num_gpu_blocks"),
+            fold: Fold::Sum,
+        },
+        // Of the Python client library, not of vLLM. The library leaves it out in its multiprocess mode, which vLLM uses
+        // with several API server processes.
+        Gauge {
+            field: Field::StartedAt,
+            metric: "process_start_time_seconds",
+            reading: Reading::Value,
+            fold: Fold::Max,
+        },
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+    use crate::engine::read_report;
+    use crate::worker::LoadReport;
+
+    const PAGE: &str = include_str!("../../tests/testdata/vllm-0.32.0-metrics.txt");
+
+    const IDLE: LoadReport = LoadReport {
+        waiting: Some(0.0),
+        running: Some(0.0),
+        kv_usage: Some(0.0),
+        block_tokens: Some(32.0),
+        kv_blocks: Some(32_768.0),
+        started_at_s: Some(1_795_955_044.35),
+    };
+
+    #[test]
+    fn the_captured_page_reads_as_the_engine_was() {
+        assert_eq!(read_report(PAGE.as_bytes(), &VLLM), Ok(IDLE));
+    }
+
+    #[test]
+    fn two_engines_of_one_server_are_one_worker() {
+        // The second engine has the same series under another label, as with `--data-parallel-size 2`; both are busy.
+        let second: String = PAGE
+            .lines()
+            .filter(|line| line.contains("engine=\"0\""))
+            .fold(String::new(), |page, line| page + &line.replace("engine=\"0\"", "engine=\"1\"") + "\n");
+        let busy = |page: &str, waiting: &str, usage: &str| {
+            let series = "{engine=\"N\",model_name=\"tiny\"} ";
+            let engine = if page.contains("engine=\"1\"") { "1" } else { "0" };
+            let series = series.replace('N', engine);
+            page.replace(&format!("waiting{series}0.0\n"), &format!("waiting{series}{waiting}\n"))
+                .replace(&format!("kv_cache_usage_perc{series}0.0\n"), &format!("kv_cache_usage_perc{series}{usage}\n"))
+        };
+        let page = busy(PAGE, "3.0", "0.25") + &busy(&second, "4.0", "0.75");
+        let want = LoadReport { waiting: Some(7.0), kv_usage: Some(0.75), kv_blocks: Some(65_536.0), ..IDLE };
+        assert_eq!(read_report(page.as_bytes(), &VLLM), Ok(want));
+    }
+
+    #[test]
+    fn the_older_name_of_kv_usage_counts_only_without_the_newer_one() {
+        let older = "vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n";
+        let report = |page: &str| read_report(page.as_bytes(), &VLLM).map(|report| report.kv_usage);
+        assert_eq!(report(older), Ok(Some(0.5)));
+        assert_eq!(report(&format!("{older}vllm:kv_cache_usage_perc{{model_name=\"m\"}} 0.125\n")), Ok(Some(0.125)));
+    }
+
+    #[test]
+    fn a_page_cut_anywhere_is_survived() {
+        for end in (0..PAGE.len()).step_by(101) {
+            let report = read_report(&PAGE.as_bytes()[..end], &VLLM).unwrap_or_default();
+            for (read, whole) in [(report.waiting, IDLE.waiting), (report.kv_blocks, IDLE.kv_blocks)] {
+                assert!(read.is_none() || read == whole, "cut at {end}");
+            }
+        }
+    }
+}

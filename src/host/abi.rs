@@ -1,0 +1,389 @@
+//! The proxy-wasm ABI 0.2.1, wrapped: every function that the host gives us, and every callback that it calls.
+//!
+//! The Rust SDK for proxy-wasm is not used. Its header getters panic on values that are not UTF-8, its calls on a status
+//! they do not list, its dispatcher on a context or call that it does not know, and a panic cuts every stream of the
+//! worker thread; all of that can be reached from outside. It also exports every callback, so that the host enters the
+//! VM where there is nothing to do. Here a failed call is a `None` or `false`, an unknown context is ignored, and only
+//! the callbacks that are used exist. This is the only file with `unsafe` code.
+//!
+//! Source: proxy-wasm/spec, abi-versions/v0.2.1; Envoy 1.40 implements it in proxy-wasm/proxy-wasm-cpp-host.
+#![allow(unsafe_code, reason = "the host's functions take and give raw pointers")]
+
+use crate::time::Timestamp;
+
+/// Which buffer of the host is read.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(super) enum Buffer {
+    RequestBody = 0,
+    CallResponseBody = 4,
+    PluginConfiguration = 7,
+}
+
+/// Which map of headers is read or written.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(super) enum HeaderMap {
+    Request = 0,
+    Response = 2,
+    CallResponse = 6,
+}
+
+/// What a stat of the host can do.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(super) enum MetricKind {
+    Counter = 0,
+    Gauge = 1,
+    Histogram = 2,
+}
+
+/// Whether the host goes on with the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Action {
+    Continue = 0,
+    Pause = 1,
+}
+
+/// Version of a value in shared data; a write that names an old one is refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cas(u32);
+
+const STATUS_OK: u32 = 0;
+const STATUS_CAS_MISMATCH: u32 = 8;
+
+mod imports {
+    #[link(wasm_import_module = "env")]
+    unsafe extern "C" {
+        pub(super) fn proxy_log(level: u32, message: *const u8, message_bytes: usize) -> u32;
+        pub(super) fn proxy_get_current_time_nanoseconds(time_ns: *mut u64) -> u32;
+        pub(super) fn proxy_set_tick_period_milliseconds(period_ms: u32) -> u32;
+        pub(super) fn proxy_get_buffer_bytes(
+            buffer: u32,
+            start: usize,
+            bytes_max: usize,
+            data: *mut *mut u8,
+            data_bytes: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_get_header_map_value(
+            map: u32,
+            name: *const u8,
+            name_bytes: usize,
+            data: *mut *mut u8,
+            data_bytes: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_replace_header_map_value(
+            map: u32,
+            name: *const u8,
+            name_bytes: usize,
+            value: *const u8,
+            value_bytes: usize,
+        ) -> u32;
+        pub(super) fn proxy_remove_header_map_value(map: u32, name: *const u8, name_bytes: usize) -> u32;
+        pub(super) fn proxy_get_property(
+            path: *const u8,
+            path_bytes: usize,
+            data: *mut *mut u8,
+            data_bytes: *mut usize,
+        ) -> u32;
+        pub(super) fn proxy_get_shared_data(
+            key: *const u8,
+            key_bytes: usize,
+            data: *mut *mut u8,
+            data_bytes: *mut usize,
+            cas: *mut u32,
+        ) -> u32;
+        pub(super) fn proxy_set_shared_data(
+            key: *const u8,
+            key_bytes: usize,
+            value: *const u8,
+            value_bytes: usize,
+            cas: u32,
+        ) -> u32;
+        pub(super) fn proxy_http_call(
+            cluster: *const u8,
+            cluster_bytes: usize,
+            headers: *const u8,
+            headers_bytes: usize,
+            body: *const u8,
+            body_bytes: usize,
+            trailers: *const u8,
+            trailers_bytes: usize,
+            timeout_ms: u32,
+            token: *mut u32,
+        ) -> u32;
+        pub(super) fn proxy_set_effective_context(context_id: u32) -> u32;
+        pub(super) fn proxy_define_metric(kind: u32, name: *const u8, name_bytes: usize, metric_id: *mut u32) -> u32;
+        pub(super) fn proxy_increment_metric(metric_id: u32, offset: i64) -> u32;
+        pub(super) fn proxy_record_metric(metric_id: u32, value: u64) -> u32;
+    }
+}
+
+/// Takes over memory that the host had [`proxy_on_memory_allocate`] allocate and has filled.
+fn take(data: *mut u8, data_bytes: usize) -> Vec<u8> {
+    if data.is_null() || data_bytes == 0 {
+        return Vec::new();
+    }
+    // SAFETY: a non-null pointer comes from `proxy_on_memory_allocate(data_bytes)`: a `Vec<u8>` with exactly that
+    // capacity, all of which the host has written. The host keeps no copy of the pointer.
+    unsafe { Vec::from_raw_parts(data, data_bytes, data_bytes) }
+}
+
+/// Writes a line to the host's log, at its level numbers: 0 trace, 1 debug, 2 info, 3 warn, 4 error.
+pub(super) fn log(level: u32, message: &str) {
+    // SAFETY: the pointer and the length are of one live slice; the host only reads.
+    let _ = unsafe { imports::proxy_log(level, message.as_ptr(), message.len()) };
+}
+
+/// The host's wall clock; the epoch if it has none.
+pub(super) fn now() -> Timestamp {
+    let mut time_ns = 0;
+    // SAFETY: the host writes one u64 to a valid place.
+    let _ = unsafe { imports::proxy_get_current_time_nanoseconds(&raw mut time_ns) };
+    Timestamp::from_ns(time_ns)
+}
+
+/// Asks for [`proxy_on_tick`] about every `period_ms`.
+pub(super) fn set_tick_period(period_ms: u32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { imports::proxy_set_tick_period_milliseconds(period_ms) };
+}
+
+/// Up to `bytes_max` bytes from the start of a buffer; `None` if it does not exist now.
+pub(super) fn buffer(buffer: Buffer, bytes_max: usize) -> Option<Vec<u8>> {
+    let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the host writes a pointer and a length to valid places.
+    let status =
+        unsafe { imports::proxy_get_buffer_bytes(buffer as u32, 0, bytes_max, &raw mut data, &raw mut data_bytes) };
+    (status == STATUS_OK).then(|| take(data, data_bytes))
+}
+
+/// The first value of a header, any bytes; `None` if there is none.
+pub(super) fn header(map: HeaderMap, name: &str) -> Option<Vec<u8>> {
+    let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: `name` is one live slice; the host writes a pointer and a length to valid places.
+    let status = unsafe {
+        imports::proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), &raw mut data, &raw mut data_bytes)
+    };
+    (status == STATUS_OK && !data.is_null()).then(|| take(data, data_bytes))
+}
+
+/// Sets a header to one value, whatever it had.
+pub(super) fn set_header(map: HeaderMap, name: &str, value: &str) -> bool {
+    // SAFETY: both are live slices; the host only reads.
+    let status = unsafe {
+        imports::proxy_replace_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
+    };
+    status == STATUS_OK
+}
+
+/// Removes all values of a header.
+pub(super) fn remove_header(map: HeaderMap, name: &str) {
+    // SAFETY: `name` is one live slice; the host only reads.
+    let _ = unsafe { imports::proxy_remove_header_map_value(map as u32, name.as_ptr(), name.len()) };
+}
+
+/// A property of the host by its path, segments parted by a zero byte; `None` if it is absent now.
+pub(super) fn property(path: &str) -> Option<Vec<u8>> {
+    let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: `path` is one live slice; the host writes a pointer and a length to valid places.
+    let status = unsafe { imports::proxy_get_property(path.as_ptr(), path.len(), &raw mut data, &raw mut data_bytes) };
+    (status == STATUS_OK && !data.is_null()).then(|| take(data, data_bytes))
+}
+
+/// A value of shared data and its version; `None` for a missing or an empty one.
+pub(super) fn shared_data(key: &str) -> (Option<Vec<u8>>, Cas) {
+    let (mut data, mut data_bytes, mut cas) = (std::ptr::null_mut(), 0, 0);
+    // SAFETY: `key` is one live slice; the host writes a pointer, a length and a number to valid places.
+    let status = unsafe {
+        imports::proxy_get_shared_data(key.as_ptr(), key.len(), &raw mut data, &raw mut data_bytes, &raw mut cas)
+    };
+    if status != STATUS_OK {
+        return (None, Cas::default());
+    }
+    (Some(take(data, data_bytes)).filter(|value| !value.is_empty()), Cas(cas))
+}
+
+/// Writes a value of shared data if it still has version `cas`; `false` if another VM was faster.
+///
+/// A `cas` of 0, that of a missing value, always succeeds: of two VMs that create a page at once the second one wins,
+/// which every page mends with its next write.
+pub(super) fn set_shared_data(key: &str, value: &[u8], cas: Cas) -> bool {
+    // SAFETY: both are live slices; the host only reads.
+    let status = unsafe { imports::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas.0) };
+    status != STATUS_CAS_MISMATCH
+}
+
+/// Sends an HTTP request without a body through a cluster; its number, or `None` if the host refuses.
+pub(super) fn http_call(cluster: &str, headers: &[(&str, &str)], timeout_ms: u32) -> Option<u32> {
+    let headers = serialize_headers(headers);
+    let no_trailers = serialize_headers(&[]);
+    let mut token = 0;
+    // SAFETY: all are live slices; the host reads them and writes one number to a valid place.
+    let status = unsafe {
+        imports::proxy_http_call(
+            cluster.as_ptr(),
+            cluster.len(),
+            headers.as_ptr(),
+            headers.len(),
+            std::ptr::null(),
+            0,
+            no_trailers.as_ptr(),
+            no_trailers.len(),
+            timeout_ms,
+            &raw mut token,
+        )
+    };
+    (status == STATUS_OK).then_some(token)
+}
+
+/// The ABI's form of a header map: the number of pairs, all lengths, then names and values, each ended by a zero byte.
+fn serialize_headers(headers: &[(&str, &str)]) -> Vec<u8> {
+    let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let mut bytes = u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+    for (name, value) in headers {
+        bytes.extend_from_slice(&length(name));
+        bytes.extend_from_slice(&length(value));
+    }
+    for (name, value) in headers {
+        for text in [name, value] {
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(0);
+        }
+    }
+    bytes
+}
+
+/// Makes the host act for another context of this VM; `false` if that is gone.
+pub(super) fn set_effective_context(context_id: u32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { imports::proxy_set_effective_context(context_id) == STATUS_OK }
+}
+
+/// Defines a stat; its number in this VM.
+pub(super) fn define_metric(kind: MetricKind, name: &str) -> Option<u32> {
+    let mut metric_id = 0;
+    // SAFETY: `name` is one live slice; the host writes one number to a valid place.
+    let status = unsafe { imports::proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &raw mut metric_id) };
+    (status == STATUS_OK).then_some(metric_id)
+}
+
+/// Adds to a counter.
+pub(super) fn increment_metric(metric_id: u32, offset: i64) {
+    // SAFETY: no pointers.
+    let _ = unsafe { imports::proxy_increment_metric(metric_id, offset) };
+}
+
+/// Sets a gauge, or records into a histogram.
+pub(super) fn record_metric(metric_id: u32, value: u64) {
+    // SAFETY: no pointers.
+    let _ = unsafe { imports::proxy_record_metric(metric_id, value) };
+}
+
+mod exports {
+    //! What the host calls. An unknown or re-entered context is answered with "go on".
+
+    use super::Action;
+    use crate::host::vm;
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_abi_version_0_2_1() {}
+
+    unsafe extern "C" {
+        fn __wasm_call_ctors();
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn _initialize() {
+        // SAFETY: the linker defines it; the host calls `_initialize` once and before anything else.
+        unsafe { __wasm_call_ctors() };
+        vm::initialize();
+    }
+
+    /// Memory for the host to fill; see [`super::take`]. Null when there is none left.
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_memory_allocate(bytes: usize) -> *mut u8 {
+        let mut memory: Vec<u8> = Vec::new();
+        if memory.try_reserve_exact(bytes).is_err() {
+            return std::ptr::null_mut();
+        }
+        let mut memory = std::mem::ManuallyDrop::new(memory);
+        memory.as_mut_ptr()
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_context_create(context_id: u32, root_id: u32) {
+        vm::with(|vm| vm.on_context_create(context_id, root_id));
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_vm_start(_root_id: u32, _configuration_bytes: usize) -> u32 {
+        1
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_configure(root_id: u32, configuration_bytes: usize) -> u32 {
+        vm::with(|vm| vm.on_configure(root_id, configuration_bytes)).map_or(0, u32::from)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_tick(root_id: u32) {
+        vm::with(|vm| vm.on_tick(root_id));
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_http_call_response(
+        root_id: u32,
+        token: u32,
+        _headers: usize,
+        body_bytes: usize,
+        _trailers: usize,
+    ) {
+        vm::with(|vm| vm.on_call_response(root_id, token, body_bytes));
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_request_headers(context_id: u32, _headers: usize, is_end: u32) -> u32 {
+        action(vm::with(|vm| vm.on_request_headers(context_id, is_end != 0)))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_request_body(context_id: u32, body_bytes: usize, is_end: u32) -> u32 {
+        action(vm::with(|vm| vm.on_request_body(context_id, body_bytes, is_end != 0)))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_request_trailers(context_id: u32, _trailers: usize) -> u32 {
+        action(vm::with(|vm| vm.on_request_trailers(context_id)))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_response_headers(context_id: u32, _headers: usize, _is_end: u32) -> u32 {
+        action(vm::with(|vm| vm.on_response_headers(context_id)))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_response_body(context_id: u32, body_bytes: usize, _is_end: u32) -> u32 {
+        action(vm::with(|vm| vm.on_response_body(context_id, body_bytes)))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_log(context_id: u32) {
+        vm::with(|vm| vm.on_log(context_id));
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_done(_context_id: u32) -> u32 {
+        1
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn proxy_on_delete(context_id: u32) {
+        vm::with(|vm| vm.on_delete(context_id));
+    }
+
+    fn action(action: Option<Action>) -> u32 {
+        action.unwrap_or(Action::Continue) as u32
+    }
+}

@@ -1,0 +1,18 @@
+//! The proxy-wasm side: turns the host's callbacks into core calls, and what the core answers into host calls.
+//!
+//! | file | what |
+//! |---|---|
+//! | `abi` | every function of the ABI, wrapped so that nothing can panic |
+//! | `vm` | all contexts of one VM, by id |
+//! | `root` | one plugin configuration: configure, tick, poll |
+//! | `stream` | one HTTP stream: read once, decide, settle |
+//! | `shared_data` | pages in shared data: read, change, write back |
+//! | `stats` | names and numbers of what is counted |
+
+mod abi;
+mod logger;
+mod root;
+mod shared_data;
+mod stats;
+mod stream;
+mod vm;

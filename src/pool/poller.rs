@@ -1,0 +1,157 @@
+//! When to scrape whom: staggered, jittered, bounded. Only the VM that holds the pool's lease asks.
+
+use crate::config::PollConfig;
+use crate::rng::Rng;
+use crate::time::Timestamp;
+
+/// Scrapes under way at once, at the most: a large pool must not flood Envoy's event loop (1,000 calls at once block it
+/// for 180 ms).
+pub(super) const POLLS_IN_FLIGHT_MAX: usize = 64;
+
+/// Scrapes begun in one tick, at the most.
+const POLLS_PER_TICK_MAX: usize = 16;
+
+/// A scrape whose answer has not come after this much more than its time-out will never come: its root context is gone.
+const LOST_AFTER_MS: u64 = 2_000;
+
+/// A scrape under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// The host's number for the call.
+    pub token: u32,
+    /// Which of the configured workers is asked.
+    pub member: usize,
+    /// When it was sent.
+    pub sent_at: Timestamp,
+    /// This gateway's own requests in flight there at that time, and those of them still without a first byte.
+    pub in_flight: u32,
+    /// See `in_flight`.
+    pub prefilling: u32,
+}
+
+/// The scrapes of one pool: which are due, and which are under way.
+#[derive(Debug, Default)]
+pub struct PollSchedule {
+    /// When each configured worker is due; empty while this VM does not hold the lease.
+    due_at: Vec<Timestamp>,
+    under_way: Vec<Poll>,
+}
+
+impl PollSchedule {
+    /// The configured workers to scrape now, of `members`. Call it on each tick while holding the lease.
+    ///
+    /// The first round is spread over one interval, so that the workers do not answer all at once; later ones keep
+    /// their distance, give or take a tenth of the interval, so that several gateways do not fall into step.
+    pub fn due(&mut self, members: usize, poll: &PollConfig, now: Timestamp, rng: &mut Rng) -> Vec<usize> {
+        self.drop_lost(poll, now);
+        let interval_ms = u64::from(poll.interval_ms);
+        if self.due_at.len() != members {
+            let count = u64::try_from(members.max(1)).unwrap_or(u64::MAX);
+            self.due_at = (0..count).take(members).map(|member| now.plus_ms(interval_ms * member / count)).collect();
+        }
+        let room = POLLS_IN_FLIGHT_MAX.saturating_sub(self.under_way.len()).min(POLLS_PER_TICK_MAX);
+        let mut due = Vec::new();
+        for (member, due_at) in self.due_at.iter_mut().enumerate() {
+            let is_under_way = self.under_way.iter().any(|poll| poll.member == member);
+            if due.len() < room && *due_at <= now && !is_under_way {
+                let jitter_ms = u64::from(rng.below(poll.interval_ms / 5 + 1));
+                *due_at = now.plus_ms(interval_ms - interval_ms / 10 + jitter_ms);
+                due.push(member);
+            }
+        }
+        due
+    }
+
+    /// Forgets the schedule: another VM holds the lease. Scrapes under way still count when they are answered.
+    pub fn rest(&mut self) {
+        self.due_at.clear();
+    }
+
+    /// Notes a scrape that was sent.
+    pub fn sent(&mut self, poll: Poll) {
+        self.under_way.push(poll);
+    }
+
+    /// Takes out the scrape that the host answers under this token.
+    pub fn answered(&mut self, token: u32) -> Option<Poll> {
+        let index = self.under_way.iter().position(|poll| poll.token == token)?;
+        Some(self.under_way.swap_remove(index))
+    }
+
+    fn drop_lost(&mut self, poll: &PollConfig, now: Timestamp) {
+        let limit_ms = u64::from(poll.timeout_ms) + LOST_AFTER_MS;
+        self.under_way.retain(|poll| now.ms_since(poll.sent_at) < limit_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_ms(1_000_000);
+
+    fn config() -> PollConfig {
+        PollConfig { interval_ms: 1_000, timeout_ms: 500, ..PollConfig::default() }
+    }
+
+    fn poll(token: u32, member: usize, sent_at: Timestamp) -> Poll {
+        Poll { token, member, sent_at, in_flight: 0, prefilling: 0 }
+    }
+
+    /// Ticks every 10 ms for `ms`, answering each scrape at once; how often each worker was asked and the most a tick.
+    fn run(members: usize, ms: u64) -> (Vec<u32>, usize) {
+        let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
+        let (mut asked, mut most) = (vec![0; members], 0);
+        for tick in 0..ms / 10 {
+            let due = schedule.due(members, &config(), START.plus_ms(tick * 10), &mut rng);
+            most = most.max(due.len());
+            due.iter().for_each(|&member| asked[member] += 1);
+        }
+        (asked, most)
+    }
+
+    #[test]
+    fn each_worker_is_asked_once_an_interval_and_never_all_at_once() {
+        for members in [1, 4, 100, 512] {
+            let (asked, most) = run(members, 10_000);
+            assert!(asked.iter().all(|count| (9..=11).contains(count)), "{members}: {asked:?}");
+            assert!(most <= 3 + members / 8, "{members}: {most} in one tick");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_does_not_answer_is_not_asked_twice_at_once_and_a_lost_answer_is_given_up() {
+        let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
+        assert_eq!(schedule.due(1, &config(), START, &mut rng), [0]);
+        schedule.sent(poll(7, 0, START));
+        assert_eq!(schedule.due(1, &config(), START.plus_ms(2_000), &mut rng), [] as [usize; 0]);
+        assert_eq!(schedule.due(1, &config(), START.plus_ms(2_600), &mut rng), [0]);
+        assert_eq!(schedule.answered(7), None);
+    }
+
+    #[test]
+    fn scrapes_under_way_are_bounded() {
+        let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
+        let mut token = 0;
+        for tick in 0..100 {
+            let now = START.plus_ms(tick * 10);
+            for member in schedule.due(512, &config(), now, &mut rng) {
+                token += 1;
+                schedule.sent(poll(token, member, now));
+            }
+        }
+        assert_eq!(schedule.under_way.len(), POLLS_IN_FLIGHT_MAX);
+        assert_eq!(schedule.answered(3).map(|poll| poll.token), Some(3));
+    }
+
+    #[test]
+    fn a_vm_that_gets_the_lease_back_begins_a_new_round() {
+        let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
+        schedule.due(4, &config(), START, &mut rng);
+        schedule.rest();
+        assert_eq!(schedule.due(4, &config(), START.plus_ms(10), &mut rng), [0]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Which workers a request goes to: filters take candidates away, the policy orders the rest.
+//!
+//! Nothing here knows prompts, engines or shared data. The pool puts plain numbers into each [`Candidate`], the policy
+//! answers with a [`Decision`]; whoever has the numbers can repeat the decision.
+
+pub mod policy;
+mod ranking;
+
+pub use policy::{POLICIES, Policy, PolicyRegistration};
+pub use ranking::{Ranking, rendezvous_weight};
+
+use crate::worker::WorkerId;
+
+/// Workers named in one decision, at the most: the first, and whom to try when it fails.
+///
+/// Envoy walks the list as it retries; a third failure in a row is no longer one worker's accident.
+pub const PICKS_MAX: usize = 3;
+
+/// One worker that may serve the request, in plain numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Who it is.
+    pub worker: WorkerId,
+    /// Hash of its address: the same in all gateways, whatever the order of their lists.
+    pub identity: u64,
+    /// Requests there: this gateway's in flight, and those of others that its fresh report reveals. Lower is better.
+    ///
+    /// For a worker without a fresh report, others' requests are taken to be as many as at the fullest known worker:
+    /// unknown is never better than known.
+    pub load_requests: f64,
+    /// Of them, this gateway's own in flight.
+    pub in_flight: u32,
+    /// Whether its report is fresh.
+    pub is_known: bool,
+}
+
+/// The request, as far as a policy needs to know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// The hash by which its prompt is known; `None` when the prompt could not be read or is empty.
+    pub prefix: Option<u64>,
+    /// Decisions made before this one by all threads of this gateway, wrapping.
+    pub turn: u32,
+    /// Fresh random bits.
+    pub random: u64,
+}
+
+/// Why a worker came first. Each has a counter; `name` is its word in stats and headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Branch {
+    /// It was its turn.
+    Turn,
+    /// It was drawn.
+    Drawn,
+    /// It has the least load.
+    LeastLoad,
+    /// The prefix hashes to it.
+    Home,
+    /// The prefix hashes to another, which is over its bound.
+    Spill,
+    /// There is no prefix to hash: least load instead.
+    NoPrefix,
+}
+
+impl Branch {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] = [Self::Turn, Self::Drawn, Self::LeastLoad, Self::Home, Self::Spill, Self::NoPrefix];
+
+    /// Its word in stats (`warmroute_decision_<name>_total`) and in `x-warmroute-reason`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Drawn => "drawn",
+            Self::LeastLoad => "least_load",
+            Self::Home => "home",
+            Self::Spill => "spill",
+            Self::NoPrefix => "no_prefix",
+        }
+    }
+}
+
+/// Up to [`PICKS_MAX`] workers in order of preference, without repetition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Picks {
+    workers: [WorkerId; PICKS_MAX],
+    len: usize,
+}
+
+impl Picks {
+    /// Appends `worker`, unless it is there already or the list is full.
+    pub fn push(&mut self, worker: WorkerId) {
+        if !self.as_slice().contains(&worker)
+            && let Some(slot) = self.workers.get_mut(self.len)
+        {
+            *slot = worker;
+            self.len += 1;
+        }
+    }
+
+    /// The workers, best first.
+    #[must_use]
+    pub fn as_slice(&self) -> &[WorkerId] {
+        self.workers.get(..self.len).unwrap_or_default()
+    }
+
+    /// The best.
+    #[must_use]
+    pub fn first(&self) -> Option<WorkerId> {
+        self.as_slice().first().copied()
+    }
+}
+
+/// Where a request goes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The workers to try, in order; at least one.
+    pub picks: Picks,
+    /// Why the first came first.
+    pub branch: Branch,
+    /// Whether every worker of the pool was unavailable, so that all were candidates again.
+    pub is_panic: bool,
+}

@@ -1,0 +1,116 @@
+//! Who polls: one VM holds a lease that expires, and any other takes it once it has.
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{PageError, Preamble};
+use crate::time::Timestamp;
+
+const PREAMBLE: Preamble = Preamble::new(*b"WRLE", 1);
+
+/// The lease page: who holds it, and until when.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct LeasePage {
+    preamble: Preamble,
+    holder: U64,
+    expires_ns: U64,
+}
+
+/// What a VM has to do about the lease, found by [`next_step`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseStep {
+    /// The lease is this VM's for a good while yet: poll.
+    Hold,
+    /// Write this page (compare and swap). If that succeeds the lease is this VM's: poll. If not, wait.
+    Write(Vec<u8>),
+    /// Another VM holds it: wait.
+    Wait,
+}
+
+/// What VM `me` does about the lease in `page` (`None` = no page yet) at `now`; a lease lasts `lease_ms`.
+///
+/// The holder renews in the second half of its lease, so that one missed tick costs nothing; a holder that died is
+/// followed after `lease_ms` at the latest. A holder whose expiry lies further ahead than a lease lasts wrote it before
+/// the clock stepped back, and is not believed.
+///
+/// # Errors
+/// [`PageError::Newer`] when a later version of the plugin wrote the page; its VMs poll then.
+pub fn next_step(page: Option<&[u8]>, me: u64, now: Timestamp, lease_ms: u64) -> Result<LeaseStep, PageError> {
+    let bytes = page.unwrap_or_default();
+    let current = if PREAMBLE.matches(bytes)? { LeasePage::read_from_bytes(bytes).ok() } else { None };
+    if let Some(current) = current {
+        let left_ms = Timestamp::from_ns(current.expires_ns.get()).ms_since(now);
+        let is_believable = left_ms > 0 && left_ms <= lease_ms.saturating_mul(2);
+        match (is_believable, current.holder.get() == me) {
+            (true, true) if left_ms > lease_ms / 2 => return Ok(LeaseStep::Hold),
+            (true, false) => return Ok(LeaseStep::Wait),
+            _ => {}
+        }
+    }
+    let expires_ns = U64::new(now.plus_ms(lease_ms).as_ns());
+    let next = LeasePage { preamble: PREAMBLE, holder: U64::new(me), expires_ns };
+    Ok(LeaseStep::Write(next.as_bytes().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+
+    const LEASE_MS: u64 = 1_000;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_ms(1_000_000 + ms)
+    }
+
+    fn taken(me: u64, ms: u64) -> Vec<u8> {
+        match next_step(None, me, at(ms), LEASE_MS) {
+            Ok(LeaseStep::Write(page)) => page,
+            other => panic!("a free lease is taken, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_lease_passes_on_only_when_it_has_run_out() {
+        struct Case {
+            name: &'static str,
+            me: u64,
+            ms: u64,
+            want: &'static str,
+        }
+        const CASES: &[Case] = &[
+            Case { name: "holder, fresh", me: 1, ms: 100, want: "hold" },
+            Case { name: "holder, second half", me: 1, ms: 600, want: "write" },
+            Case { name: "other, fresh", me: 2, ms: 100, want: "wait" },
+            Case { name: "other, just before the end", me: 2, ms: 999, want: "wait" },
+            Case { name: "other, at the end", me: 2, ms: 1_000, want: "write" },
+        ];
+        let page = taken(1, 0);
+        for case in CASES {
+            let got = match next_step(Some(&page), case.me, at(case.ms), LEASE_MS) {
+                Ok(LeaseStep::Hold) => "hold",
+                Ok(LeaseStep::Write(_)) => "write",
+                Ok(LeaseStep::Wait) => "wait",
+                Err(_) => "error",
+            };
+            assert_eq!(got, case.want, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn a_lease_from_before_the_clock_stepped_back_does_not_block_for_ever() {
+        let page = taken(1, 3_600_000);
+        assert!(matches!(next_step(Some(&page), 2, at(0), LEASE_MS), Ok(LeaseStep::Write(_))));
+    }
+
+    #[test]
+    fn garbage_is_replaced_and_a_newer_page_is_left_alone() {
+        assert!(matches!(next_step(Some(b"xx"), 2, at(0), LEASE_MS), Ok(LeaseStep::Write(_))));
+        let mut newer = taken(1, 0);
+        newer[4] = 9;
+        assert_eq!(next_step(Some(&newer), 2, at(0), LEASE_MS), Err(PageError::Newer { version: 9 }));
+    }
+}

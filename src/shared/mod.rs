@@ -1,0 +1,102 @@
+//! What the worker threads of one Envoy tell each other, as pages of bytes in the host's shared data.
+//!
+//! Every worker thread runs its own VM; only shared data joins them, its keys can never be deleted, and its values
+//! outlive a swap of the binary. Hence a fixed set of keys per pool, each one versioned page:
+//!
+//! | key | page | who writes |
+//! |---|---|---|
+//! | `warmroute/fleet/<pool>` | [`fleet`]: the workers, their last reports and health | every VM when configured, then the lease holder |
+//! | `warmroute/inflight/<pool>` | [`inflight`]: requests in flight, per VM and worker | every VM its own slot |
+//! | `warmroute/lease/<pool>` | [`lease`]: which VM polls the pool | whoever holds or takes it |
+//! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
+//!
+//! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
+//! plugins the empty `vm_id`), and a lease that one of them holds must not keep the other's workers unpolled.
+//!
+//! During a swap, old and new code read the same bytes. Each page starts with a magic number and a version:
+//! an older or unreadable page is begun anew, a newer one is left alone and the VM goes on with what it knows itself.
+//! This module turns bytes into values and back; it never reads or writes shared data.
+
+pub mod fleet;
+pub mod inflight;
+pub mod lease;
+pub mod trunk;
+
+use std::fmt;
+
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The kinds of page that a pool has in shared data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageKind {
+    /// See [`fleet`].
+    Fleet,
+    /// See [`inflight`].
+    Inflight,
+    /// See [`lease`].
+    Lease,
+    /// See [`trunk`].
+    Trunk,
+}
+
+impl PageKind {
+    /// The key under which `pool`'s page of this kind is kept.
+    #[must_use]
+    pub fn key(self, pool: &str) -> String {
+        let kind = match self {
+            Self::Fleet => "fleet",
+            Self::Inflight => "inflight",
+            Self::Lease => "lease",
+            Self::Trunk => "trunk",
+        };
+        ["warmroute/", kind, "/", pool].concat()
+    }
+}
+
+/// Why a page can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageError {
+    /// A later version of the plugin wrote it: read nothing from it and leave it as it is.
+    Newer {
+        /// The version it was written in.
+        version: u16,
+    },
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer { version } => write!(f, "page version is {version}, newer than this plugin's"),
+        }
+    }
+}
+
+/// The first bytes of every page.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Preamble {
+    magic: [u8; 4],
+    version: U16,
+}
+
+impl Preamble {
+    pub(crate) const fn new(magic: [u8; 4], version: u16) -> Self {
+        Self { magic, version: U16::new(version) }
+    }
+
+    /// Whether `bytes` is a page of just this kind and version; `false` means: begin a new one.
+    ///
+    /// # Errors
+    /// [`PageError::Newer`] when the page has this magic number and a higher version.
+    pub(crate) fn matches(self, bytes: &[u8]) -> Result<bool, PageError> {
+        let Ok((found, _)) = Self::read_from_prefix(bytes) else { return Ok(false) };
+        if found.magic != self.magic {
+            return Ok(false);
+        }
+        if found.version.get() > self.version.get() {
+            return Err(PageError::Newer { version: found.version.get() });
+        }
+        Ok(found.version == self.version)
+    }
+}

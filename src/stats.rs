@@ -1,0 +1,153 @@
+//! What the plugin counts: the names, kinds and meanings of its stats, for the host to define and for docs/stats.md.
+
+use crate::schedule::Branch;
+
+/// What a stat can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatKind {
+    /// Only goes up, until the binary or the configuration is replaced.
+    Counter,
+    /// Is set.
+    Gauge,
+    /// Collects values.
+    Histogram,
+}
+
+/// One stat's row in docs/stats.md.
+#[derive(Clone, Copy, Debug)]
+pub struct StatDoc {
+    /// Its name, as the plugin defines it. Envoy's `/stats` puts `wasmcustom.` in front.
+    pub name: &'static str,
+    /// What it can do.
+    pub kind: StatKind,
+    /// What it counts.
+    pub doc: &'static str,
+}
+
+macro_rules! stats {
+    ($($variant:ident $kind:ident $name:literal $doc:literal)*) => {
+        /// A stat of the plugin as a whole.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Stat {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        /// All stats of the plugin as a whole, in the order of [`Stat`].
+        pub const STATS: &[StatDoc] =
+            &[$(StatDoc { name: $name, kind: StatKind::$kind, doc: $doc },)*];
+    };
+}
+
+stats! {
+    Requests Counter "warmroute_requests_total" "POST requests to a routed path of a pool"
+    Routed Counter "warmroute_routed_total" "requests sent with a decision"
+    DecisionTurn Counter "warmroute_decision_turn_total" "decisions: it was the worker's turn (`round-robin`)"
+    DecisionDrawn Counter "warmroute_decision_drawn_total" "decisions: the worker was drawn (`random`)"
+    DecisionLeastLoad Counter "warmroute_decision_least_load_total" "decisions: the worker had the least load (`least-load`)"
+    DecisionHome Counter "warmroute_decision_home_total" "decisions: the prefix hashes to the worker (`prefix-hash`)"
+    DecisionSpill Counter "warmroute_decision_spill_total" "decisions: the prefix's home was over its bound (`prefix-hash`)"
+    DecisionNoPrefix Counter "warmroute_decision_no_prefix_total" "decisions: no prefix to hash, so the least load (`prefix-hash`)"
+    AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes"
+    UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object with a prompt"
+    UnroutedNoBody Counter "warmroute_unrouted_no_body_total" "requests left to Envoy's fallback policy: no body"
+    UnroutedNoWorkers Counter "warmroute_unrouted_no_workers_total" "requests left to Envoy's fallback policy: no worker of the pool has a place in the fleet page"
+    BodyEncoded Counter "warmroute_body_encoded_total" "requests decided without their prompt: the body has a content-encoding"
+    BodyTruncated Counter "warmroute_body_truncated_total" "requests decided by their first `request.scanBytesMax` bytes"
+    AnsweredFirstPick Counter "warmroute_answered_first_pick_total" "answers from the worker that was picked first"
+    AnsweredLaterPick Counter "warmroute_answered_later_pick_total" "answers from a later pick: Envoy retried"
+    AnsweredOther Counter "warmroute_answered_other_total" "answers from a worker that was not picked; many of them mean that the cluster's endpoints and the pool's workers differ"
+    AnsweredByHost Counter "warmroute_answered_by_host_total" "answers of Envoy itself: no worker could be reached, a time-out, a limit"
+    Unanswered Counter "warmroute_unanswered_total" "requests that ended before an answer: the client left"
+    PollsSent Counter "warmroute_polls_sent_total" "scrapes sent"
+    PollsSucceeded Counter "warmroute_polls_succeeded_total" "scrapes that brought a report"
+    PollsFailed Counter "warmroute_polls_failed_total" "scrapes that failed: no answer, another status than 200, or a page that tells no load"
+    PollsRefused Counter "warmroute_polls_refused_total" "scrapes that Envoy refused to send: `poll.cluster` is unknown or its circuit breaker is open"
+    LeaseTaken Counter "warmroute_lease_taken_total" "times that a VM became the one that polls a pool"
+    PageConflicts Counter "warmroute_page_conflicts_total" "writes of a shared page given up because other VMs were faster; the next write mends it"
+    PageNewer Counter "warmroute_page_newer_total" "shared pages left alone because a newer version of the plugin wrote them"
+    DecisionUs Histogram "warmroute_decision_us" "time from the read body to the decision, microseconds"
+    BodyBytes Histogram "warmroute_body_bytes" "bytes of body read for a decision"
+}
+
+impl Stat {
+    /// Its number in [`STATS`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl From<Branch> for Stat {
+    fn from(branch: Branch) -> Self {
+        match branch {
+            Branch::Turn => Self::DecisionTurn,
+            Branch::Drawn => Self::DecisionDrawn,
+            Branch::LeastLoad => Self::DecisionLeastLoad,
+            Branch::Home => Self::DecisionHome,
+            Branch::Spill => Self::DecisionSpill,
+            Branch::NoPrefix => Self::DecisionNoPrefix,
+        }
+    }
+}
+
+macro_rules! pool_gauges {
+    ($($variant:ident $name:literal $doc:literal)*) => {
+        /// A gauge that each pool has, set on the tick of the VM that polls the pool.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum PoolGauge {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        /// All gauges of a pool in the order of [`PoolGauge`]; see [`pool_gauge_name`] for the whole name.
+        pub const POOL_GAUGES: &[StatDoc] =
+            &[$(StatDoc { name: $name, kind: StatKind::Gauge, doc: $doc },)*];
+    };
+}
+
+pool_gauges! {
+    InflightRequests "inflight_requests" "requests in flight, all worker threads"
+    AvailableWorkers "available_workers" "workers that answer their scrapes, or were never scraped"
+    KnownWorkers "known_workers" "workers with a report younger than `poll.reportMaxAgeMs`"
+    ReportAgeMsMax "report_age_ms_max" "age of the oldest worker's report, milliseconds"
+}
+
+impl PoolGauge {
+    /// Its number in [`POOL_GAUGES`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// The whole name of a pool's gauge: `warmroute_pool.<cluster>.<name>`.
+#[must_use]
+pub fn pool_gauge_name(cluster: &str, gauge: &StatDoc) -> String {
+    ["warmroute_pool.", cluster, ".", gauge.name].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+
+    #[test]
+    fn each_branch_has_the_counter_that_its_name_promises() {
+        for branch in Branch::ALL {
+            let want = format!("warmroute_decision_{}_total", branch.name());
+            assert_eq!(STATS[Stat::from(branch).index()].name, want);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_counters_end_in_total() {
+        let mut names: Vec<&str> = STATS.iter().map(|stat| stat.name).collect();
+        assert!(STATS.iter().all(|stat| stat.name.ends_with("_total") == (stat.kind == StatKind::Counter)));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STATS.len());
+    }
+}
