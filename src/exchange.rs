@@ -179,15 +179,17 @@ mod tests {
                 let worker = rng.below(u32::from(WORKERS)) as u16;
                 match rng.below(5) {
                     0 => exchange.handle_decision(&mut pool, decision(&[worker])),
-                    1 => drop(exchange.handle_answer(&mut pool, Some(WorkerId(worker)))),
-                    2 => drop(exchange.handle_answer(&mut pool, None)),
-                    3 => drop(exchange.handle_first_byte(&mut pool)),
-                    _ => drop(exchange.handle_end(&mut pool)),
+                    1 => _ = exchange.handle_answer(&mut pool, Some(WorkerId(worker))),
+                    2 => _ = exchange.handle_answer(&mut pool, None),
+                    3 => _ = exchange.handle_first_byte(&mut pool),
+                    _ => _ = exchange.handle_end(&mut pool),
                 }
                 let total: u32 = pool.held().iter().map(|held| held.requests).sum();
                 assert!(total <= 4, "seed {seed}");
             }
-            exchanges.iter_mut().for_each(|exchange| drop(exchange.handle_end(&mut pool)));
+            for exchange in &mut exchanges {
+                exchange.handle_end(&mut pool);
+            }
             assert!(pool.held().iter().all(|held| *held == Held::default()), "seed {seed}");
         }
     }

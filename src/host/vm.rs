@@ -68,7 +68,7 @@ impl Vm {
         });
     }
 
-    pub(super) fn on_call_response(&mut self, root_id: u32, token: u32, body_bytes: usize) {
+    pub(super) fn on_call_response(&self, root_id: u32, token: u32, body_bytes: usize) {
         if let Some(root) = self.roots.get(&root_id) {
             root.on_call_response(token, body_bytes);
         }

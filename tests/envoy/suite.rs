@@ -1,0 +1,3 @@
+//! The built plugin in a real Envoy, against simulated workers.
+
+mod smoke;
