@@ -44,7 +44,7 @@ parity: ## Run the plugin's tests as WebAssembly, in Node
 
 e2e: wasm ## Run the built plugin in a real Envoy against simulated workers
 	@echo "== the plugin's imports and exports"
-	node $(SETUP)/wasm-imports.mjs target/warmroute.wasm
+	$(SETUP)/node.sh $(SETUP)/wasm-imports.mjs target/warmroute.wasm
 	@echo "== tests, in Envoy"
 	cargo test --package warmroute-e2e
 

@@ -1,7 +1,7 @@
 //! What outlives a request in one VM: the configuration, the pools, and scratch space for reading prompts.
 
 use crate::config::Config;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolStatus};
 use crate::prefix::{CUTS_MAX, Chain, seed};
 use crate::request::{Api, ParseError, parse};
 use crate::rng::Rng;
@@ -109,6 +109,12 @@ impl Router {
     ) -> Option<Decision> {
         let query = Query { prefix, random: self.rng.next_u64(), turn: 0 };
         self.pools.get_mut(pool)?.decide(self.config.policy.as_ref(), &query, page, &self.config.poll, now)
+    }
+
+    /// Adds up what all VMs have in flight in `page`, and tells how the pool stands.
+    pub fn status(&mut self, pool: usize, page: &InflightPage, now: Timestamp) -> PoolStatus {
+        let poll = &self.config.poll;
+        self.pools.get_mut(pool).map(|pool| pool.status(page, poll, now)).unwrap_or_default()
     }
 
     /// The workers to scrape now, by their place in the pool's configuration. Only for the holder of the pool's lease.

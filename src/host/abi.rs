@@ -47,7 +47,7 @@ pub(super) enum Action {
 }
 
 /// Version of a value in shared data; a write that names an old one is refused.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cas(u32);
 
 const STATUS_OK: u32 = 0;

@@ -4,15 +4,19 @@
 //! |---|---|
 //! | `abi` | every function of the ABI, wrapped so that nothing can panic |
 //! | `vm` | all contexts of one VM, by id |
-//! | `root` | one plugin configuration: configure, tick, poll |
+//! | `root` | a root context: takes a configuration or refuses it |
+//! | `plugin` | a configuration at work: decisions, and this VM's in-flight slot |
+//! | `tick` | what it does on its ticks: fleet page, lease, scrapes, gauges |
 //! | `stream` | one HTTP stream: read once, decide, settle |
 //! | `shared_data` | pages in shared data: read, change, write back |
 //! | `stats` | names and numbers of what is counted |
 
 mod abi;
 mod logger;
+mod plugin;
 mod root;
 mod shared_data;
 mod stats;
 mod stream;
+mod tick;
 mod vm;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::abi::{self, Action, Buffer, HeaderMap};
-use super::root::Plugin;
+use super::plugin::Plugin;
 use crate::exchange::{Answerer, Exchange};
 use crate::request::Api;
 use crate::router::estimate_tokens;

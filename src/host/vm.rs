@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 
 use super::abi::Action;
 use super::logger;
-use super::root::{Plugin, Root};
+use super::plugin::Plugin;
+use super::root::Root;
 use super::stream::Stream;
 
 thread_local! {

@@ -85,7 +85,9 @@ impl Pool {
     pub fn set_fleet(&mut self, fleet: Fleet) {
         self.fleet = fleet;
         for member in &mut self.members {
-            member.id = self.fleet.find(&member.address);
+            // Rows hardly ever move: looking where it was keeps this linear in the pool.
+            let is_at = |id: &WorkerId| self.fleet.worker(*id).is_some_and(|worker| worker.address == member.address);
+            member.id = member.id.filter(is_at).or_else(|| self.fleet.find(&member.address));
         }
         let workers = self.fleet.len();
         // Never shrinks: a request in flight at a worker that left the page must still find its row.

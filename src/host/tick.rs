@@ -1,0 +1,204 @@
+//! What a plugin does on its ticks: take in the fleet page, hold or wait for the leases, scrape, set gauges.
+
+use super::abi::{self, HeaderMap};
+use super::plugin::{Plugin, PollOutcome};
+use super::shared_data;
+use crate::engine::{self, prometheus::PAGE_BYTES_MAX};
+use crate::pool::Poll;
+use crate::shared::fleet::Fleet;
+use crate::shared::inflight::InflightPage;
+use crate::shared::lease::{self, LeaseStep};
+use crate::stats::Stat;
+use crate::time::Timestamp;
+use crate::worker::{DatedReport, LoadReport};
+
+impl Plugin {
+    pub(super) fn on_tick(&mut self) {
+        let now = abi::now();
+        for pool in 0..self.pools.len() {
+            self.write_outcomes(pool);
+            self.read_fleet(pool, now);
+            self.update_lease(pool, now);
+            if self.pools.get(pool).is_some_and(|pages| pages.holds_lease) {
+                self.admit_workers(pool, now);
+                self.read_status(pool, now);
+                self.send_polls(pool, now);
+            }
+        }
+    }
+
+    /// Takes the fleet page in, if it was written since. Requests then find it decoded.
+    fn read_fleet(&mut self, pool: usize, now: Timestamp) {
+        let Some(pages) = self.pools.get_mut(pool) else { return };
+        let (page, cas) = abi::shared_data(&pages.fleet);
+        if page.is_some() && cas == pages.fleet_cas {
+            return;
+        }
+        pages.fleet_cas = cas;
+        match Fleet::decode(page.as_deref()) {
+            Ok(fleet) if !fleet.is_empty() => {
+                if let Some(pool) = self.router.pool_mut(pool) {
+                    pool.set_fleet(fleet);
+                }
+            }
+            Ok(_) => {
+                pages.admitted_at = Timestamp::default();
+                self.admit_workers(pool, now);
+            }
+            Err(_) => self.stats.count(Stat::PageNewer),
+        }
+    }
+
+    /// Sees to it, now and then, that each configured worker has its row.
+    pub(super) fn admit_workers(&mut self, pool: usize, now: Timestamp) {
+        let Some(pages) = self.pools.get_mut(pool) else { return };
+        if now.ms_since(pages.admitted_at) < ADMIT_INTERVAL_MS {
+            return;
+        }
+        pages.admitted_at = now;
+        self.update_fleet(pool, |fleet, addresses| fleet.admit(addresses.iter().map(String::as_str), now));
+    }
+
+    /// Writes what came of the scrapes since the last tick: together, for a large page is not rewritten for each.
+    fn write_outcomes(&mut self, pool: usize) {
+        let Some(pages) = self.pools.get_mut(pool) else { return };
+        let outcomes = std::mem::take(&mut pages.outcomes);
+        if outcomes.is_empty() {
+            return;
+        }
+        self.update_fleet(pool, |fleet, _| {
+            for outcome in &outcomes {
+                match outcome.report {
+                    Some(dated) => {
+                        fleet.record_report(&outcome.address, dated, outcome.in_flight, outcome.prefilling);
+                    }
+                    None => fleet.record_failure(&outcome.address),
+                }
+            }
+            true
+        });
+    }
+
+    /// Changes the fleet page and takes in what it then says. `change` gets the configured addresses and tells whether
+    /// anything is to be written.
+    fn update_fleet(&mut self, pool: usize, mut change: impl FnMut(&mut Fleet, &[String]) -> bool) {
+        let (Some(pages), Some(configured)) = (self.pools.get(pool), self.router.config().pools.get(pool)) else {
+            return;
+        };
+        let updated = shared_data::update(&pages.fleet, |bytes| {
+            let mut fleet = Fleet::decode(bytes.as_deref())?;
+            let is_changed = change(&mut fleet, &configured.workers);
+            Ok((is_changed.then(|| fleet.encode()), fleet))
+        });
+        let fleet = match updated {
+            Ok((fleet, is_stored)) => {
+                if !is_stored {
+                    self.stats.count(Stat::PageConflicts);
+                }
+                fleet
+            }
+            Err(_) => {
+                self.stats.count(Stat::PageNewer);
+                // On our own: the ids are only this VM's, and so is what it knows.
+                let known = self.router.pool(pool).map(|pool| pool.fleet().clone());
+                let mut fleet = known.unwrap_or_default();
+                change(&mut fleet, &configured.workers);
+                fleet
+            }
+        };
+        if let Some(pool) = self.router.pool_mut(pool) {
+            pool.set_fleet(fleet);
+        }
+    }
+
+    fn update_lease(&mut self, pool: usize, now: Timestamp) {
+        let owner = self.router.owner();
+        let lease_ms = u64::from(self.router.config().poll.interval_ms).saturating_mul(2).max(LEASE_MS_MIN);
+        let Some(pages) = self.pools.get_mut(pool) else { return };
+        let (page, cas) = abi::shared_data(&pages.lease);
+        let holds_lease = match lease::next_step(page.as_deref(), owner, now, lease_ms) {
+            Ok(LeaseStep::Hold) => true,
+            Ok(LeaseStep::Write(next)) => abi::set_shared_data(&pages.lease, &next, cas),
+            Ok(LeaseStep::Wait) => false,
+            Err(_) => {
+                self.stats.count(Stat::PageNewer);
+                false
+            }
+        };
+        if holds_lease && !pages.holds_lease {
+            self.stats.count(Stat::LeaseTaken);
+        }
+        pages.holds_lease = holds_lease;
+        if let Some(pool) = self.router.pool_mut(pool).filter(|_| !holds_lease) {
+            pool.polls_mut().rest();
+        }
+    }
+
+    /// Adds up what all VMs have in flight, for the gauges and for the scrapes that follow.
+    fn read_status(&mut self, pool: usize, now: Timestamp) {
+        let Some(pages) = self.pools.get(pool) else { return };
+        let Ok(page) = InflightPage::open(shared_data::read(&pages.inflight)) else { return };
+        self.stats.set_status(pool, &self.router.status(pool, &page, now));
+    }
+
+    fn send_polls(&mut self, pool: usize, now: Timestamp) {
+        for member in self.router.due_polls(pool, now) {
+            let (Some(state), poll) = (self.router.pool(pool), &self.router.config().poll) else { return };
+            let Some(address) = state.addresses().nth(member) else { return };
+            let held = state.total_at(address);
+            let headers = [
+                (":method", "GET"),
+                (":path", poll.path.as_str()),
+                (":authority", address),
+                ("x-envoy-original-dst-host", address),
+            ];
+            let Some(token) = abi::http_call(&poll.cluster, &headers, poll.timeout_ms) else {
+                // No fault of the worker: it was not asked.
+                self.stats.count(Stat::PollsRefused);
+                continue;
+            };
+            self.stats.count(Stat::PollsSent);
+            let (in_flight, prefilling) = (held.requests, held.prefilling);
+            if let Some(state) = self.router.pool_mut(pool) {
+                state.polls_mut().sent(Poll { token, member, sent_at: now, in_flight, prefilling });
+            }
+        }
+    }
+
+    pub(super) fn on_call_response(&mut self, token: u32, body_bytes: usize) {
+        let answered = (0..self.pools.len()).find_map(|pool| {
+            let state = self.router.pool_mut(pool)?;
+            let poll = state.polls_mut().answered(token)?;
+            let address = state.addresses().nth(poll.member)?.to_owned();
+            Some((pool, poll, address))
+        });
+        let Some((pool, poll, address)) = answered else { return };
+        let now = abi::now();
+        let report = read_report(body_bytes).map(|report| DatedReport { taken_at: now, report });
+        self.stats.count(if report.is_some() { Stat::PollsSucceeded } else { Stat::PollsFailed });
+        self.read_status(pool, now);
+        let held = self.router.pool(pool).map(|pool| pool.total_at(&address)).unwrap_or_default();
+        // The engine wrote its page somewhere between our question and its answer. The larger of our two counts errs
+        // towards "those are ours": a foreign request too few for one interval, rather than one of ours twice.
+        let (in_flight, prefilling) = (held.requests.max(poll.in_flight), held.prefilling.max(poll.prefilling));
+        if let Some(pages) = self.pools.get_mut(pool) {
+            pages.outcomes.push(PollOutcome { address, report, in_flight, prefilling });
+        }
+    }
+}
+
+/// The report in the answer of the call that the host is telling us of. Transport failures look like HTTP 503 and 504.
+fn read_report(body_bytes: usize) -> Option<LoadReport> {
+    let status = abi::header(HeaderMap::CallResponse, ":status")?;
+    if status != b"200" {
+        return None;
+    }
+    let page = abi::buffer(abi::Buffer::CallResponseBody, body_bytes.min(PAGE_BYTES_MAX))?;
+    engine::DIALECTS.iter().find_map(|dialect| engine::read_report(&page, dialect).ok())
+}
+
+/// How often the configured workers' rows are seen to: far below the time after which a row may be given away.
+const ADMIT_INTERVAL_MS: u64 = 10_000;
+
+/// Ticks come up to twice as late as asked, and a busy thread may miss some.
+const LEASE_MS_MIN: u64 = 500;

@@ -1,0 +1,77 @@
+//! What two builds of the core must agree on to the bit: the native one (replay, tests) and the one in the gateway.
+//!
+//! Gateways that do not talk agree on a prefix's home only if they hash alike, and old and new binaries read each
+//! other's pages. A change of any value here is a change of format: raise the version that stands beside it.
+
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use warmroute::config::Config;
+use warmroute::request::Api;
+use warmroute::router::Router;
+use warmroute::schedule::rendezvous_weight;
+use warmroute::shared::fleet::Fleet;
+use warmroute::shared::inflight::{Held, InflightPage};
+use warmroute::shared::lease::{LeaseStep, next_step};
+use warmroute::shared::trunk::TrunkPage;
+use warmroute::time::Timestamp;
+use xxhash_rust::xxh3::xxh3_64;
+
+const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
+
+const CONFIG: &[u8] = br#"{"pools": [{"cluster": "llm", "workers": [
+    {"address": "10.0.0.1:8000"}, {"address": "10.0.0.2:8000"}, {"address": "10.0.0.3:8000"}, {"address": "[2001:db8::1]:8000"}]}]}"#;
+
+fn router() -> Router {
+    let config = Config::from_bytes(CONFIG).expect("is valid");
+    let mut router = Router::new(config, 7, 11);
+    let mut fleet = Fleet::default();
+    fleet.admit(router.pool(0).expect("has a pool").addresses(), NOW);
+    router.pool_mut(0).expect("has a pool").set_fleet(fleet);
+    router
+}
+
+/// Decides 64 chats one after the other, each held in flight, and hashes all picks and the pages that remain.
+#[test]
+fn a_run_of_decisions_is_the_same_everywhere() {
+    let (mut router, mut trunk) = (router(), TrunkPage::open(None).expect("is new"));
+    let mut page = InflightPage::open(None).expect("is new");
+    let mut picks = Vec::new();
+    for turn in 0..64 {
+        let (system, user) = ("You are helpful. ".repeat(1 + turn % 3 * 40), turn % 16);
+        let body = format!(
+            r#"{{"model":"m","messages":[{{"role":"system","content":"{system}"}},{{"role":"user","content":"h\u00e9llo {user}"}}]}}"#
+        );
+        let tokens = router.read_prompt(Api::ChatCompletions, body.as_bytes(), false).expect("is readable");
+        let prefix = router.prefix(0, &mut trunk);
+        let decision = router.decide(0, prefix, &page, NOW).expect("has workers");
+        picks.extend(decision.picks.as_slice().iter().flat_map(|worker| worker.0.to_le_bytes()));
+        let pool = router.pool_mut(0).expect("has a pool");
+        let request = Held { requests: 1, prefilling: 1, prefill_tokens: tokens, context_tokens: tokens };
+        pool.hold(decision.picks.first().expect("has a pick"), request);
+        page.write_slot(7, pool.held(), NOW);
+        page.advance_turn();
+    }
+    let hashes = [&picks, page.as_bytes(), trunk.as_bytes()].map(xxh3_64);
+    assert_eq!(hashes, GOLDEN_RUN, "picks, in-flight page version 1, trunk page version 1: {hashes:#018x?}");
+}
+
+#[test]
+fn pages_have_the_same_bytes_everywhere() {
+    let fleet = xxh3_64(&router().pool(0).expect("has a pool").fleet().encode());
+    let lease = match next_step(None, 7, NOW, 1_000).expect("is free") {
+        LeaseStep::Write(page) => xxh3_64(&page),
+        other => panic!("a free lease is taken, got {other:?}"),
+    };
+    assert_eq!([fleet, lease], GOLDEN_PAGES, "fleet page version 1, lease page version 1: {fleet:#018x} {lease:#018x}");
+}
+
+#[test]
+fn a_prefix_has_the_same_home_everywhere() {
+    let weights = [(0, 0), (1, 2), (u64::MAX, 1)].map(|(prefix, identity)| rendezvous_weight(prefix, identity));
+    assert_eq!(weights, GOLDEN_WEIGHTS, "{weights:#018x?}");
+}
+
+const GOLDEN_RUN: [u64; 3] = [0xda92_b9e0_f402_715e, 0x6a92_719b_b41d_3274, 0x5d6f_8235_98cc_74c9];
+const GOLDEN_PAGES: [u64; 2] = [0x468e_16cf_4cf8_f3c8, 0x5261_01cd_636e_498c];
+const GOLDEN_WEIGHTS: [u64; 3] = [0, 0x3ec2_d42f_3a45_cc6e, 0xf375_9af4_852e_5904];
