@@ -2,6 +2,12 @@
 //!
 //! `UPDATE_DOCS=1 cargo test --test docs` writes the generated pages anew.
 #![cfg(not(target_arch = "wasm32"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 use std::fmt::Write as _;
 use std::fs;
