@@ -117,7 +117,7 @@ impl<'v> Section<'v> {
         match whole_number(value) {
             Some(number) if range.contains(&number) => return number,
             Some(_) => self.refuse(key, &allowed),
-            None if value.as_f64().is_some_and(|number| number < 0.0) => self.refuse(key, &allowed),
+            None if number(value).is_some_and(|number| number < 0.0) => self.refuse(key, &allowed),
             None => self.refuse(key, &format!("a whole number, {allowed}")),
         }
         default
@@ -135,7 +135,7 @@ impl<'v> Section<'v> {
         let Some(value) = self.ask(key, "number", &default, &allowed, doc) else {
             return default;
         };
-        match value.as_f64() {
+        match number(value) {
             Some(number) if range.contains(&number) => return number,
             Some(_) => self.refuse(key, &allowed),
             None => self.refuse(key, &format!("a number, {allowed}")),
@@ -427,7 +427,13 @@ fn whole_number(value: &Value) -> Option<u64> {
         let is_whole = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
         is_whole.then_some(number as u64)
     };
-    value.as_u64().or_else(|| value.as_f64().and_then(from_double))
+    value.as_u64().or_else(|| number(value).and_then(from_double))
+}
+
+/// The number, also one written as text: Envoy reads `loadFactor: 1.25` in a YAML file as the string "1.25".
+fn number(value: &Value) -> Option<f64> {
+    let written = || value.as_str()?.parse().ok().filter(|number: &f64| number.is_finite());
+    value.as_f64().or_else(written)
 }
 
 fn span(min: &dyn Display, max: &dyn Display) -> String {

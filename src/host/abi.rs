@@ -1,10 +1,10 @@
-//! The proxy-wasm ABI 0.2.1, wrapped: every function that the host gives us, and every callback that it calls.
+//! The functions that the host gives us (proxy-wasm ABI 0.2.1), wrapped so that none can panic.
 //!
 //! The Rust SDK for proxy-wasm is not used. Its header getters panic on values that are not UTF-8, its calls on a status
 //! they do not list, its dispatcher on a context or call that it does not know, and a panic cuts every stream of the
 //! worker thread; all of that can be reached from outside. It also exports every callback, so that the host enters the
 //! VM where there is nothing to do. Here a failed call is a `None` or `false`, an unknown context is ignored, and only
-//! the callbacks that are used exist. This is the only file with `unsafe` code.
+//! the callbacks that are used exist (`exports`).
 //!
 //! Source: proxy-wasm/spec, abi-versions/v0.2.1; Envoy 1.40 implements it in proxy-wasm/proxy-wasm-cpp-host.
 #![allow(unsafe_code, reason = "the host's functions take and give raw pointers")]
@@ -118,6 +118,16 @@ mod imports {
         pub(super) fn proxy_increment_metric(metric_id: u32, offset: i64) -> u32;
         pub(super) fn proxy_record_metric(metric_id: u32, value: u64) -> u32;
     }
+}
+
+/// Memory for the host to fill; see [`take`]. Null when there is none left.
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_memory_allocate(bytes: usize) -> *mut u8 {
+    let mut memory: Vec<u8> = Vec::new();
+    if memory.try_reserve_exact(bytes).is_err() {
+        return std::ptr::null_mut();
+    }
+    std::mem::ManuallyDrop::new(memory).as_mut_ptr()
 }
 
 /// Takes over memory that the host had [`proxy_on_memory_allocate`] allocate and has filled.
@@ -279,111 +289,4 @@ pub(super) fn increment_metric(metric_id: u32, offset: i64) {
 pub(super) fn record_metric(metric_id: u32, value: u64) {
     // SAFETY: no pointers.
     let _ = unsafe { imports::proxy_record_metric(metric_id, value) };
-}
-
-mod exports {
-    //! What the host calls. An unknown or re-entered context is answered with "go on".
-
-    use super::Action;
-    use crate::host::vm;
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_abi_version_0_2_1() {}
-
-    unsafe extern "C" {
-        fn __wasm_call_ctors();
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn _initialize() {
-        // SAFETY: the linker defines it; the host calls `_initialize` once and before anything else.
-        unsafe { __wasm_call_ctors() };
-        vm::initialize();
-    }
-
-    /// Memory for the host to fill; see [`super::take`]. Null when there is none left.
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_memory_allocate(bytes: usize) -> *mut u8 {
-        let mut memory: Vec<u8> = Vec::new();
-        if memory.try_reserve_exact(bytes).is_err() {
-            return std::ptr::null_mut();
-        }
-        let mut memory = std::mem::ManuallyDrop::new(memory);
-        memory.as_mut_ptr()
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_context_create(context_id: u32, root_id: u32) {
-        vm::with(|vm| vm.on_context_create(context_id, root_id));
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_vm_start(_root_id: u32, _configuration_bytes: usize) -> u32 {
-        1
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_configure(root_id: u32, configuration_bytes: usize) -> u32 {
-        vm::with(|vm| vm.on_configure(root_id, configuration_bytes)).map_or(0, u32::from)
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_tick(root_id: u32) {
-        vm::with(|vm| vm.on_tick(root_id));
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_http_call_response(
-        root_id: u32,
-        token: u32,
-        _headers: usize,
-        body_bytes: usize,
-        _trailers: usize,
-    ) {
-        vm::with(|vm| vm.on_call_response(root_id, token, body_bytes));
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_request_headers(context_id: u32, _headers: usize, is_end: u32) -> u32 {
-        action(vm::with(|vm| vm.on_request_headers(context_id, is_end != 0)))
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_request_body(context_id: u32, body_bytes: usize, is_end: u32) -> u32 {
-        action(vm::with(|vm| vm.on_request_body(context_id, body_bytes, is_end != 0)))
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_request_trailers(context_id: u32, _trailers: usize) -> u32 {
-        action(vm::with(|vm| vm.on_request_trailers(context_id)))
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_response_headers(context_id: u32, _headers: usize, _is_end: u32) -> u32 {
-        action(vm::with(|vm| vm.on_response_headers(context_id)))
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_response_body(context_id: u32, body_bytes: usize, _is_end: u32) -> u32 {
-        action(vm::with(|vm| vm.on_response_body(context_id, body_bytes)))
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_log(context_id: u32) {
-        vm::with(|vm| vm.on_log(context_id));
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_done(_context_id: u32) -> u32 {
-        1
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn proxy_on_delete(context_id: u32) {
-        vm::with(|vm| vm.on_delete(context_id));
-    }
-
-    fn action(action: Option<Action>) -> u32 {
-        action.unwrap_or(Action::Continue) as u32
-    }
 }

@@ -2,16 +2,18 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `abi` | every function of the ABI, wrapped so that nothing can panic |
+//! | `exports` | the callbacks that the host calls |
 //! | `vm` | all contexts of one VM, by id |
 //! | `root` | a root context: takes a configuration or refuses it |
 //! | `plugin` | a configuration at work: decisions, and this VM's in-flight slot |
 //! | `tick` | what it does on its ticks: fleet page, lease, scrapes, gauges |
 //! | `stream` | one HTTP stream: read once, decide, settle |
+//! | `abi` | the host's functions, wrapped so that none can panic |
 //! | `shared_data` | pages in shared data: read, change, write back |
 //! | `stats` | names and numbers of what is counted |
 
 mod abi;
+mod exports;
 mod logger;
 mod plugin;
 mod root;

@@ -89,6 +89,19 @@ fn numbers_may_come_as_doubles() {
 }
 
 #[test]
+fn numbers_may_come_as_text() {
+    let read_both = |s: &mut Section<'_>| (s.f64("share", 0.1, 0.0..=2.0, ""), s.u64("count", 1, 0..=100, ""));
+    let read = |share: &str, count: &str| read(&json!({ "share": share, "count": count }), read_both);
+    assert_eq!(read("1.25", "1e1"), Ok((1.25, 10)));
+    let error = |share: &str, count: &str| read(share, count).expect_err("is refused").to_string();
+    assert_eq!(error("2.5", "-1.0"), "share is \"2.5\", must be 0 to 2; count is \"-1.0\", must be 0 to 100");
+    for text in ["NaN", "inf", "", " 1", "1s", "0x1"] {
+        let want = format!("share is {text:?}, must be a number, 0 to 2");
+        assert_eq!(error(text, "1"), want);
+    }
+}
+
+#[test]
 fn a_text_is_short_for_a_section() {
     let long = read(&json!({ "policy": { "name": "prefix-hash" }, "pools": [{ "cluster": "a" }] }), read_all);
     let short = read(&json!({ "policy": "prefix-hash", "pools": [{ "cluster": "a" }] }), read_all);

@@ -8,7 +8,7 @@ mod round_robin;
 use std::fmt;
 
 use super::{Branch, Candidate, Picks, Query};
-use crate::config::Section;
+use crate::config::reader::Section;
 
 /// Orders the candidates for one request.
 pub trait Policy: fmt::Debug {
