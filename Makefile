@@ -46,7 +46,7 @@ e2e: wasm ## Run the built plugin in a real Envoy against simulated workers
 	@echo "== the plugin's imports and exports"
 	$(SETUP)/node.sh $(SETUP)/wasm-imports.mjs target/warmroute.wasm
 	@echo "== tests, in Envoy"
-	cargo test --package warmroute-e2e
+	cargo test --package warmroute-e2e --test envoy
 
 size: wasm ## Print the plugin's size, plain and compressed
 	@printf 'warmroute.wasm: %d bytes, %d compressed\n' \
