@@ -186,7 +186,7 @@ fn read_request(section: &mut Section<'_>) -> RequestConfig {
             "scanBytesMax",
             262_144,
             1_024..=16_777_216,
-            "at this many bytes of body the worker is chosen and the rest streams through; keep it below the listener's `per_connection_buffer_limit_bytes`",
+            "at this many bytes of body the worker is chosen and the rest streams through. The route's `request_body_buffer_limit` must be at least this plus the listener's `per_connection_buffer_limit_bytes`. A model that stands beyond these bytes is not seen: such a conversation moves once, when it grows past them",
         ))
         .unwrap_or(usize::MAX),
     }

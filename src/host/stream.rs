@@ -16,6 +16,11 @@ use crate::stats::Stat;
 /// Source: Gateway API Inference Extension, proposal 004 (endpoint picker protocol).
 const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
 
+/// What the host says of an answer that came from a worker; of its own it says the reason.
+///
+/// Source: Envoy's documentation, "Response code details".
+const VIA_UPSTREAM: &[u8] = b"via_upstream";
+
 /// One stream.
 pub(super) struct Stream {
     plugin: Rc<RefCell<Plugin>>,
@@ -149,15 +154,17 @@ impl Stream {
     }
 
     pub(super) fn on_response_headers(&mut self) {
+        // An upstream that echoes headers must not tell the client where requests are sent, on whatever path.
+        abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
         if !matches!(self.stage, Stage::Reading(_) | Stage::Sent) {
             return;
         }
         self.stage = Stage::Answered;
-        // An engine that echoes headers must not tell the client where it was sent.
-        abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
-        let address = abi::property("upstream\0address").unwrap_or_default();
+        // The host keeps the address of a worker that it tried in vain: its own answers have it too.
+        let is_of_worker = abi::property("response\0code_details").is_none_or(|details| details == VIA_UPSTREAM);
+        let address = is_of_worker.then(|| abi::property("upstream\0address")).flatten().unwrap_or_default();
         let address = String::from_utf8_lossy(&address);
         let Some(pool) = plugin.router.pool_mut(self.pool) else { return };
         let worker = pool.find(&address);

@@ -1,3 +1,9 @@
 //! The built plugin in a real Envoy, against simulated workers.
 
+mod bodies;
+mod failure;
+mod hostile;
+mod operations;
+mod routing;
 mod smoke;
+mod world;

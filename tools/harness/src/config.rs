@@ -30,6 +30,16 @@ pub enum PlainPolicy {
     LeastRequest,
 }
 
+/// How the plugin's configuration is written in Envoy's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PluginForm {
+    /// `google.protobuf.Struct`: plain keys, as in the files in `envoy/`.
+    #[default]
+    Struct,
+    /// `google.protobuf.StringValue`: JSON as text.
+    Text,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Routing {
     Warmroute { plugin: Value },
@@ -44,6 +54,7 @@ pub struct EnvoyConfig {
     pub(crate) routing: Routing,
     pub(crate) concurrency: u32,
     pub(crate) log_level: String,
+    pub(crate) plugin_form: PluginForm,
     workers: Vec<SocketAddr>,
     connection_buffer_bytes_max: Option<u32>,
     per_try_timeout_ms: Option<u64>,
@@ -70,6 +81,7 @@ impl EnvoyConfig {
             routing,
             concurrency: 2,
             log_level: "warning".into(),
+            plugin_form: PluginForm::default(),
             workers: Vec::new(),
             connection_buffer_bytes_max: None,
             per_try_timeout_ms: None,
@@ -101,6 +113,12 @@ impl EnvoyConfig {
     /// Envoy's log level (`trace` to `critical`). `warning` unless set; the plugin's own lines appear from `info` on always.
     pub fn log_level(mut self, level: &str) -> Self {
         self.log_level = level.into();
+        self
+    }
+
+    /// How the plugin's configuration is written, also in later pushes. [`PluginForm::Struct`] unless set.
+    pub fn plugin_form(mut self, form: PluginForm) -> Self {
+        self.plugin_form = form;
         self
     }
 
@@ -317,7 +335,13 @@ pub fn cluster<'a>(bootstrap: &'a mut Value, name: &str) -> Option<&'a mut Value
 }
 
 /// What the watched file holds: the plugin's code and configuration. `version` must differ from push to push.
-pub(crate) fn discovery_response(plugin: &Value, wasm: &Path, version: u64) -> Value {
+pub(crate) fn discovery_response(plugin: &Value, form: PluginForm, wasm: &Path, version: u64) -> Value {
+    let configuration = match form {
+        PluginForm::Struct => json!({ "@type": "type.googleapis.com/google.protobuf.Struct", "value": plugin }),
+        PluginForm::Text => {
+            json!({ "@type": "type.googleapis.com/google.protobuf.StringValue", "value": plugin.to_string() })
+        }
+    };
     json!({
         "version_info": version.to_string(),
         "resources": [{
@@ -334,9 +358,7 @@ pub(crate) fn discovery_response(plugin: &Value, wasm: &Path, version: u64) -> V
                     "runtime": "envoy.wasm.runtime.v8",
                     "code": { "local": { "filename": wasm } },
                 },
-                // As text: a `google.protobuf.Struct` reaches the plugin as the bytes of that message, not as JSON
-                // (Envoy 1.40, whatever its documentation says).
-                "configuration": { "@type": "type.googleapis.com/google.protobuf.StringValue", "value": plugin.to_string() },
+                "configuration": configuration,
             } },
         }],
     })
@@ -427,10 +449,13 @@ mod tests {
 
     #[test]
     fn the_watched_file_carries_the_plugins_own_config() {
-        let response = discovery_response(&json!({ "policy": { "name": "random" } }), Path::new("/p.wasm"), 7);
-        assert_eq!(response["version_info"], "7");
-        let config = &response["resources"][0]["typed_config"]["config"];
-        assert_eq!(config["configuration"]["value"], r#"{"policy":{"name":"random"}}"#);
+        let plugin = json!({ "policy": { "name": "random" } });
+        let response = |form| discovery_response(&plugin, form, Path::new("/p.wasm"), 7);
+        assert_eq!(response(PluginForm::Struct)["version_info"], "7");
+        let config = |form| response(form)["resources"][0]["typed_config"]["config"].clone();
+        assert_eq!(config(PluginForm::Struct)["configuration"]["value"], plugin);
+        assert_eq!(config(PluginForm::Text)["configuration"]["value"], plugin.to_string());
+        let config = config(PluginForm::default());
         assert_eq!(config["vm_config"]["code"]["local"]["filename"], "/p.wasm");
         assert_eq!(config["allow_on_headers_stop_iteration"], true);
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::artefacts::Artefacts;
 use crate::client::Client;
-use crate::config::{ECDS_DIRECTORY, ECDS_FILE, EnvoyConfig, PLUGIN, Routing, discovery_response};
+use crate::config::{ECDS_DIRECTORY, ECDS_FILE, EnvoyConfig, PLUGIN, PluginForm, Routing, discovery_response};
 
 /// Compiling the plugin takes V8 a second or two, on a busy machine much longer.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -36,6 +36,7 @@ pub struct Envoy {
 #[derive(Default)]
 struct Plugin {
     wasm: std::path::PathBuf,
+    form: PluginForm,
     version: u64,
 }
 
@@ -62,7 +63,7 @@ impl Envoy {
         fs::write(path.join("envoy.json"), serde_json::to_vec_pretty(&config.bootstrap(path))?)?;
         let mut plugin = Plugin::default();
         if let Routing::Warmroute { plugin: value } = &config.routing {
-            plugin = Plugin { wasm: artefacts.wasm()?.to_path_buf(), version: 1 };
+            plugin = Plugin { wasm: artefacts.wasm()?.to_path_buf(), form: config.plugin_form, version: 1 };
             write_plugin(path, value, &plugin)?;
         }
 
@@ -309,7 +310,8 @@ fn config_updates(stats: &BTreeMap<String, u64>) -> ConfigUpdates {
 /// Written beside the watched directory and renamed into it: Envoy must never read half a file.
 fn write_plugin(directory: &Path, value: &Value, plugin: &Plugin) -> Result<()> {
     let beside = directory.join("warmroute.json.new");
-    fs::write(&beside, serde_json::to_vec_pretty(&discovery_response(value, &plugin.wasm, plugin.version))?)?;
+    let response = discovery_response(value, plugin.form, &plugin.wasm, plugin.version);
+    fs::write(&beside, serde_json::to_vec_pretty(&response)?)?;
     fs::rename(beside, directory.join(ECDS_FILE))?;
     Ok(())
 }

@@ -84,6 +84,7 @@ impl Engine {
             }
             let Some(load) = self.lock().plan() else {
                 self.work.notified().await;
+                clock.wake(Instant::now());
                 continue;
             };
             let step = self.config.timing.step(load.prefill_tokens, load.decode_seqs);
@@ -107,6 +108,11 @@ struct StepClock {
 }
 
 impl StepClock {
+    /// Work has come after a time without any: that time is not made up, or the first steps would take none.
+    fn wake(&mut self, now: Instant) {
+        self.due = self.due.max(now);
+    }
+
     /// When the step that begins now ends; `None` if so soon that the wait is left to a later step.
     fn end_of(&mut self, step: Duration, now: Instant) -> Option<Instant> {
         let earliest = now.checked_sub(MAX_LAG).unwrap_or(now);
@@ -205,6 +211,17 @@ mod tests {
         let (cold_ms, warm_ms) = (rig.time_ms(8000, 1).await, rig.time_ms(8000, 1).await);
         assert!(cold_ms > 290.0 && warm_ms < 10.0, "{cold_ms} ms, then {warm_ms} ms");
         assert!(Rig::start(0.0).time_ms(8000, 500).await < 0.001);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_makes_no_step_shorter() {
+        let rig = Rig::start(1.0);
+        for prompt_tokens in [100, 101, 102] {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let (took_ms, want_ms) = (rig.time_ms(prompt_tokens, 2).await, 7.0 + 3.6 + 7.02);
+            // Later prompts are mostly cached: they save up to their 96 cached tokens, and no whole step.
+            assert!((want_ms - 3.6 - 1.0..want_ms + 2.0).contains(&took_ms), "{prompt_tokens} tokens: {took_ms} ms");
+        }
     }
 
     #[tokio::test(start_paused = true)]
