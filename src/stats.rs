@@ -61,7 +61,7 @@ stats! {
     Unanswered Counter "warmroute_unanswered_total" "requests that ended before an answer: the client left"
     PollsSent Counter "warmroute_polls_sent_total" "scrapes sent"
     PollsSucceeded Counter "warmroute_polls_succeeded_total" "scrapes that brought a report"
-    PollsFailed Counter "warmroute_polls_failed_total" "scrapes that failed: no answer, another status than 200, or a page that tells no load"
+    PollsFailed Counter "warmroute_polls_failed_total" "scrapes that failed: no answer, another status than 200, or a page without a metric of the load"
     PollsRefused Counter "warmroute_polls_refused_total" "scrapes that Envoy refused to send: `poll.cluster` is unknown or its circuit breaker is open"
     LeaseTaken Counter "warmroute_lease_taken_total" "times that a VM became the one that polls a pool"
     PageConflicts Counter "warmroute_page_conflicts_total" "writes of a shared page given up because other VMs were faster; the next write mends it"
@@ -109,7 +109,7 @@ macro_rules! pool_gauges {
 pool_gauges! {
     InflightRequests "inflight_requests" "requests in flight, all worker threads"
     AvailableWorkers "available_workers" "workers that answer their scrapes, or were never scraped"
-    KnownWorkers "known_workers" "workers with a report younger than `poll.reportMaxAgeMs`"
+    KnownWorkers "known_workers" "workers whose load is known: they told queue or batch less than `poll.reportMaxAgeMs` ago"
     ReportAgeMsMax "report_age_ms_max" "age of the oldest worker's report, milliseconds"
 }
 

@@ -75,7 +75,7 @@ pub enum Fold {
 /// Why a page is no report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
-    /// The page tells neither queue, nor batch, nor KV-cache usage.
+    /// The page has no metric of queue, batch or KV-cache usage.
     ///
     /// An error page with status 200 is such a page, and so are the metrics of some other process on that port.
     NothingKnown,
@@ -85,7 +85,7 @@ impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingKnown => {
-                f.write_str("page tells no load, must have a known metric of queue, batch or KV cache")
+                f.write_str("page has no load, must have a known metric of queue, batch or KV cache")
             }
         }
     }
@@ -99,7 +99,8 @@ impl std::error::Error for PageError {}
 /// or a maximum would make the worker look better than it is known to be.
 ///
 /// # Errors
-/// [`PageError::NothingKnown`] if the page tells no load; the caller should count the scrape as failed.
+/// [`PageError::NothingKnown`] if the page has no metric of the load; the caller should count the scrape as failed. A page
+/// that has them without a usable number is a report of a living worker whose load is unknown.
 pub fn read_report(page: &[u8], dialect: &Dialect) -> Result<LoadReport, PageError> {
     let mut tallies = vec![Tally::Absent; dialect.gauges.len()];
     let is_wanted = |name: &[u8]| dialect.gauges.iter().any(|gauge| gauge.metric.as_bytes() == name);
@@ -123,8 +124,10 @@ pub fn read_report(page: &[u8], dialect: &Dialect) -> Result<LoadReport, PageErr
         kv_blocks: field(Field::KvBlocks),
         started_at_s: field(Field::StartedAt),
     };
-    let tells_load = report.waiting.or(report.running).or(report.kv_usage).is_some();
-    tells_load.then_some(report).ok_or(PageError::NothingKnown)
+    let names_load = dialect.gauges.iter().zip(&tallies).any(|(gauge, tally)| {
+        matches!(gauge.field, Field::Waiting | Field::Running | Field::KvUsage) && !matches!(tally, Tally::Absent)
+    });
+    names_load.then_some(report).ok_or(PageError::NothingKnown)
 }
 
 impl Gauge {
@@ -224,6 +227,7 @@ mod tests {
             ("a percentage is no share", "u 42\nw 0\n", ZERO),
             ("negative", "w 0\nu -0.1\n", ZERO),
             ("one of two is NaN", "w 1\nw NaN\nu 0.5\n", LoadReport { kv_usage: Some(0.5), ..EMPTY }),
+            ("a living worker of unknown load", "w NaN\n", EMPTY),
             ("too many", "w 2000000000\nu 0.5\n", LoadReport { kv_usage: Some(0.5), ..EMPTY }),
             ("too many together", "w 9e8\nw 9e8\nu 0.5\n", LoadReport { kv_usage: Some(0.5), ..EMPTY }),
             ("no whole name", "w_by_reason 7\nw 0\nxw 7\n", ZERO),
@@ -250,10 +254,9 @@ mod tests {
     fn a_page_without_load_is_no_report() {
         const PAGES: &[&str] = &[
             "",
-            "<!doctype html>\n<html><body>\nw is not here\n</body></html>\n",
+            "<!doctype html>\n<html><body>\nwaiting is not here\n</body></html>\n",
             "{\"error\":\"not found\"}\n",
             "# HELP w 1\n# TYPE w gauge\n",
-            "w NaN\n",
             "w 1",
             "s 1.7e9\n",
             "i{size=\"32\",blocks=\"10\"} 1\n",
@@ -322,6 +325,7 @@ mod tests {
             kv_blocks: all(&blocks, 1.0, 1e9).map(|()| blocks.iter().sum()),
             started_at_s: all(&s, 1.0, 1e11).map(|()| max(&s)),
         };
-        if report.waiting.is_none() && report.kv_usage.is_none() { Err(PageError::NothingKnown) } else { Ok(report) }
+        let names_load = ![&w, &u, &u_old].iter().all(|numbers| numbers.is_empty());
+        names_load.then_some(report).ok_or(PageError::NothingKnown)
     }
 }

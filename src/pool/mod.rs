@@ -47,7 +47,7 @@ pub struct PoolStatus {
     pub requests: u32,
     /// Workers that answer their scrapes (or were never scraped).
     pub available_workers: u32,
-    /// Workers with a fresh report.
+    /// Workers whose load is known.
     pub known_workers: u32,
     /// Age of the oldest report that the pool has, fresh or not; 0 without reports.
     pub report_age_ms_max: u64,
@@ -208,7 +208,7 @@ impl Pool {
             PoolStatus { requests: self.totals.iter().map(|held| held.requests).sum(), ..PoolStatus::default() };
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
             status.available_workers += u32::from(is_available(worker, poll));
-            status.known_workers += u32::from(worker.fresh_report(now, poll.report_age_ms_max).is_some());
+            status.known_workers += u32::from(foreign_requests(worker, poll, now).is_some());
             let age_ms = worker.report.map_or(0, |dated: DatedReport| now.ms_since(dated.taken_at));
             status.report_age_ms_max = status.report_age_ms_max.max(age_ms);
         }

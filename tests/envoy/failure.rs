@@ -111,8 +111,7 @@ async fn a_metrics_page_that_tells_no_load_is_a_failed_scrape_and_requests_go_on
     let world = World::of(2).plugin(by_prefix()).start().await?;
     let request = chat("the system", &["hello"]);
     world.wait_gauge("known_workers", 2).await?;
-    // `Nan` leaves no number of the load: as good as no page.
-    for fault in [MetricsFault::Garbage, MetricsFault::NotFound, MetricsFault::Missing, MetricsFault::Nan] {
+    for fault in [MetricsFault::Garbage, MetricsFault::NotFound, MetricsFault::Missing] {
         let failed = world.count("polls_failed_total").await?;
         world.workers[0].set_faults(Faults { metrics: fault, ..Faults::default() })?;
         world.wait_gauge("available_workers", 1).await?;
@@ -122,6 +121,10 @@ async fn a_metrics_page_that_tells_no_load_is_a_failed_scrape_and_requests_go_on
         world.workers[0].set_faults(Faults::default())?;
         world.wait_gauge("available_workers", 2).await?;
     }
+    // A page whose numbers are none is of a living worker: its load is unknown, and it goes on serving.
+    world.workers[0].set_faults(Faults { metrics: MetricsFault::Nan, ..Faults::default() })?;
+    world.wait_gauge("known_workers", 1).await?;
+    assert_eq!(world.gauge("available_workers").await?, 2);
     // Where no page tells anything, all workers are as good as each other.
     for worker in &world.workers {
         worker.set_faults(Faults { metrics: MetricsFault::Garbage, ..Faults::default() })?;

@@ -1,0 +1,167 @@
+//! One run: fresh workers, a fresh Envoy, the workload, and what came of it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use warmroute::schedule::Branch;
+use warmroute_harness::config::{EnvoyConfig, POLL_CLUSTER, PlainPolicy, WORKER_CLUSTER};
+use warmroute_harness::envoy::Envoy;
+use worker_sim::{SimConfig, Timing, WorkerSim};
+
+use crate::drive::{Answer, drive, patient_client, send};
+use crate::statistics::{Distribution, share};
+use crate::workload::Workload;
+
+/// How many workers there are.
+pub(crate) const WORKERS: usize = 4;
+/// KV cache of each, in blocks of 16 tokens: 96 k tokens, which at 128 kB a token are 12 GB.
+const KV_BLOCKS: usize = 6_000;
+/// Envoy's worker threads.
+const ENVOY_THREADS: u32 = 2;
+
+/// Who chooses the worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Balancer<'a> {
+    /// The plugin with this policy.
+    Warmroute(&'a str),
+    /// Envoy's own.
+    RoundRobin,
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Requests sent.
+    pub(crate) requests: usize,
+    /// Those that failed.
+    pub(crate) errors: usize,
+    /// What went wrong, each error once.
+    pub(crate) error_texts: Vec<String>,
+    /// Times to the first byte of content, of the requests without errors.
+    pub(crate) ttft_ms: Distribution,
+    /// In the order of the plugin's config.
+    pub(crate) workers: Vec<WorkerOutcome>,
+    /// How often the plugin decided for which reason; empty without the plugin.
+    pub(crate) decisions: Vec<(Branch, u64)>,
+    /// One more request and its answer; only with the plugin.
+    pub(crate) example: Option<Answer>,
+    /// The most that a request was sent after its time.
+    pub(crate) late_ms_max: f64,
+    /// Share of the run that the engines spent on prompts, 0 to 1, mean of the workers.
+    pub(crate) prefill_share: f64,
+}
+
+/// One worker's part of it.
+#[derive(Debug)]
+pub(crate) struct WorkerOutcome {
+    /// Where it listened.
+    pub(crate) address: SocketAddr,
+    /// Requests that it got.
+    pub(crate) requests: u64,
+    /// Tokens of their prompts.
+    pub(crate) prompt_tokens: u64,
+    /// Those of them that were in its cache.
+    pub(crate) cached_tokens: u64,
+    /// Most requests that waited in its queue at once.
+    pub(crate) queue_max: usize,
+}
+
+impl Outcome {
+    /// Cached tokens by prompt tokens over all workers, 0 to 1.
+    pub(crate) fn cache_hit_rate(&self) -> f64 {
+        let sum = |of: fn(&WorkerOutcome) -> u64| self.workers.iter().map(of).sum();
+        share(sum(|worker| worker.cached_tokens), sum(|worker| worker.prompt_tokens))
+    }
+}
+
+/// The engine that each worker simulates.
+pub(crate) fn engine(time_scale: f64) -> SimConfig {
+    SimConfig { kv_blocks: KV_BLOCKS, timing: Timing { time_scale, ..Timing::default() }, ..SimConfig::default() }
+}
+
+/// Runs the workload. Whatever happens, nothing it started is left running. With the plugin, Envoy's configuration is
+/// saved below `files`.
+///
+/// # Errors
+/// When workers or Envoy do not start, or Envoy stops answering; failed requests are counted instead.
+pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, time_scale: f64, files: &Path) -> Result<Outcome> {
+    let workers = (0..WORKERS).map(|_| WorkerSim::start(engine(time_scale))).collect::<Result<Vec<_>>>()?;
+    let addresses: Vec<SocketAddr> = workers.iter().map(WorkerSim::addr).collect();
+    let config = match balancer {
+        Balancer::Warmroute(policy) => EnvoyConfig::warmroute(plugin_config(policy, &addresses)),
+        Balancer::RoundRobin => EnvoyConfig::plain(PlainPolicy::RoundRobin),
+    };
+    let envoy = Envoy::start(config.workers(addresses).concurrency(ENVOY_THREADS)).await?;
+    let is_warmroute = matches!(balancer, Balancer::Warmroute(_));
+    if is_warmroute {
+        save_config(envoy.directory(), files).context("saving Envoy's configuration")?;
+    }
+
+    let client = patient_client(envoy.address());
+    let mut measured = drive(&client, workload, time_scale).await?;
+
+    let mut outcome = Outcome {
+        requests: workload.requests.len(),
+        errors: measured.errors.len(),
+        ttft_ms: Distribution::new(measured.ttft_ms),
+        workers: workers.iter().map(worker_outcome).collect(),
+        late_ms_max: measured.late_ms_max,
+        ..Outcome::default()
+    };
+    measured.errors.sort_unstable();
+    measured.errors.dedup();
+    outcome.error_texts = measured.errors;
+    outcome.prefill_share = prefill_share(&outcome.workers, time_scale, measured.wall_s);
+    if is_warmroute {
+        let stats = envoy.stats().await.context("Envoy's stats; has it crashed?")?;
+        let count = |branch: Branch| {
+            let name = format!("wasmcustom.warmroute_decision_{}_total", branch.name());
+            (branch, stats.get(&name).copied().unwrap_or(0))
+        };
+        outcome.decisions = Branch::ALL.into_iter().map(count).filter(|(_, decisions)| *decisions > 0).collect();
+        // After the counts were read, so that they are the workload's alone.
+        outcome.example = Some(send(&client, &workload.example).await.context("the example")?);
+    }
+    Ok(outcome)
+}
+
+fn plugin_config(policy: &str, workers: &[SocketAddr]) -> Value {
+    let workers: Vec<Value> = workers.iter().map(|address| json!({ "address": address })).collect();
+    json!({
+        "policy": policy,
+        "pools": [{ "cluster": WORKER_CLUSTER, "workers": workers }],
+        "poll": { "cluster": POLL_CLUSTER },
+        "responseHeaders": true,
+    })
+}
+
+fn worker_outcome(worker: &WorkerSim) -> WorkerOutcome {
+    let stats = worker.stats();
+    WorkerOutcome {
+        address: worker.addr(),
+        requests: stats.requests,
+        prompt_tokens: stats.prompt_tokens,
+        cached_tokens: stats.cached_tokens,
+        queue_max: stats.queue_max,
+    }
+}
+
+fn prefill_share(workers: &[WorkerOutcome], time_scale: f64, wall_s: f64) -> f64 {
+    let computed: u64 = workers.iter().map(|worker| worker.prompt_tokens.saturating_sub(worker.cached_tokens)).sum();
+    let prefill_s = computed as f64 * Timing::default().prefill_us_per_token * time_scale / 1e6;
+    prefill_s / (workers.len() as f64 * wall_s)
+}
+
+/// Copies what Envoy was started with to `files/envoy.json`, and the watched file to where that then says it is.
+fn save_config(from: &Path, files: &Path) -> Result<()> {
+    let used = fs::read_to_string(from.join("envoy.json"))?;
+    // The run's directory is removed with the run; with the new place Envoy can load the copy.
+    let used = used.replace(&from.display().to_string(), &files.display().to_string());
+    fs::create_dir_all(files.join("ecds"))?;
+    fs::write(files.join("envoy.json"), used)?;
+    fs::copy(from.join("ecds/warmroute.json"), files.join("ecds/warmroute.json"))?;
+    Ok(())
+}
