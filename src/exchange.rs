@@ -22,8 +22,19 @@ pub enum Answerer {
     LaterPick,
     /// A worker that was not picked: the host's fallback policy chose it, or nothing was decided.
     Other,
-    /// No worker: the host itself answered.
-    Nobody,
+    /// The host itself.
+    Host,
+}
+
+/// Where an answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// One of the pool's workers.
+    Worker(WorkerId),
+    /// An upstream that is none of the pool's workers: the cluster has endpoints that the pool does not know.
+    Stranger,
+    /// The host itself: nobody could be reached, a time-out, a limit.
+    Host,
 }
 
 /// One request of a pool.
@@ -50,9 +61,16 @@ impl Exchange {
         }
     }
 
-    /// The answer's headers have come from `worker` (`None` = from the host itself): counts the request there.
-    pub fn handle_answer(&mut self, pool: &mut Pool, worker: Option<WorkerId>) -> Answerer {
-        let Some(worker) = worker else { return Answerer::Nobody };
+    /// The answer's headers have come: counts the request where it is, and nowhere if that is no worker of the pool.
+    pub fn handle_answer(&mut self, pool: &mut Pool, source: Source) -> Answerer {
+        let worker = match source {
+            Source::Worker(worker) => worker,
+            Source::Stranger => {
+                self.handle_end(pool);
+                return Answerer::Other;
+            }
+            Source::Host => return Answerer::Host,
+        };
         if self.counted.is_none_or(|(counted_at, _)| counted_at != worker) {
             self.count_at(pool, worker);
         }
@@ -136,7 +154,7 @@ mod tests {
         let (mut pool, mut exchange) = (pool(), Exchange::new(100));
         exchange.handle_decision(&mut pool, decision(&[0, 1]));
         assert_eq!(counts(&pool), [(1, 100), (0, 0), (0, 0)]);
-        assert_eq!(exchange.handle_answer(&mut pool, Some(WorkerId(1))), Answerer::LaterPick);
+        assert_eq!(exchange.handle_answer(&mut pool, Source::Worker(WorkerId(1))), Answerer::LaterPick);
         assert_eq!(counts(&pool), [(0, 0), (1, 100), (0, 0)]);
         assert!(exchange.handle_first_byte(&mut pool));
         assert!(!exchange.handle_first_byte(&mut pool));
@@ -150,21 +168,24 @@ mod tests {
     fn who_answered_is_told_from_who_was_picked() {
         struct Case {
             picks: &'static [u16],
-            worker: Option<u16>,
+            source: Source,
             want: Answerer,
         }
         const CASES: &[Case] = &[
-            Case { picks: &[0, 1], worker: Some(0), want: Answerer::FirstPick },
-            Case { picks: &[0, 1], worker: Some(1), want: Answerer::LaterPick },
-            Case { picks: &[0, 1], worker: Some(2), want: Answerer::Other },
-            Case { picks: &[0, 1], worker: None, want: Answerer::Nobody },
-            Case { picks: &[], worker: Some(2), want: Answerer::Other },
+            Case { picks: &[0, 1], source: Source::Worker(WorkerId(0)), want: Answerer::FirstPick },
+            Case { picks: &[0, 1], source: Source::Worker(WorkerId(1)), want: Answerer::LaterPick },
+            Case { picks: &[0, 1], source: Source::Worker(WorkerId(2)), want: Answerer::Other },
+            Case { picks: &[0, 1], source: Source::Host, want: Answerer::Host },
+            Case { picks: &[0, 1], source: Source::Stranger, want: Answerer::Other },
+            Case { picks: &[], source: Source::Worker(WorkerId(2)), want: Answerer::Other },
         ];
         for case in CASES {
             let (mut pool, mut exchange) = (pool(), Exchange::new(1));
             exchange.handle_decision(&mut pool, decision(case.picks));
-            let got = exchange.handle_answer(&mut pool, case.worker.map(WorkerId));
-            assert_eq!(got, case.want, "{:?} answered by {:?}", case.picks, case.worker);
+            let got = exchange.handle_answer(&mut pool, case.source);
+            assert_eq!(got, case.want, "{:?} answered by {:?}", case.picks, case.source);
+            let counted: u32 = pool.held().iter().map(|held| held.requests).sum();
+            assert_eq!(counted, u32::from(case.source != Source::Stranger), "{:?}", case.source);
         }
     }
 
@@ -179,8 +200,8 @@ mod tests {
                 let worker = rng.below(u32::from(WORKERS)) as u16;
                 match rng.below(5) {
                     0 => exchange.handle_decision(&mut pool, decision(&[worker])),
-                    1 => _ = exchange.handle_answer(&mut pool, Some(WorkerId(worker))),
-                    2 => _ = exchange.handle_answer(&mut pool, None),
+                    1 => _ = exchange.handle_answer(&mut pool, Source::Worker(WorkerId(worker))),
+                    2 => _ = exchange.handle_answer(&mut pool, Source::Stranger),
                     3 => _ = exchange.handle_first_byte(&mut pool),
                     _ => _ = exchange.handle_end(&mut pool),
                 }

@@ -2,12 +2,12 @@
 
 use crate::config::Config;
 use crate::pool::{Pool, PoolStatus};
-use crate::prefix::{CUTS_MAX, Chain, seed};
+use crate::prefix::{BlockHash, CUTS_MAX, Chain, seed};
 use crate::request::{Api, ParseError, parse};
 use crate::rng::Rng;
 use crate::schedule::{Decision, Query};
 use crate::shared::inflight::{Held, InflightPage};
-use crate::shared::trunk::TrunkPage;
+use crate::shared::trunk::{Prompt, TrunkPage};
 use crate::time::Timestamp;
 
 /// Bytes of prompt that make about one token: for costs only, never for matching.
@@ -87,16 +87,7 @@ impl Router {
     /// for an empty prompt.
     pub fn prefix(&mut self, pool: usize, trunk: &mut TrunkPage) -> Option<u64> {
         let workers = self.pools.get(pool)?.addresses().len();
-        let cuts = self.chain.cuts();
-        let root = self.chain.root().0;
-        // Where the shared part is longer than the cuts reach, the conversation's root still tells prompts apart.
-        let needs_root = cuts.len() == CUTS_MAX || (cuts.is_empty() && self.chain.prompt_bytes() > 0);
-        let mut blocks = self.chain.blocks().iter().zip(1_u32..).peekable();
-        let milestones = cuts.iter().filter(move |cut| match blocks.next_if(|(block, _)| **block == cut.hash) {
-            Some((_, blocks)) => is_milestone(blocks),
-            None => true,
-        });
-        trunk.observe(milestones.map(|cut| cut.hash.0).chain(needs_root.then_some(root)), root, workers)
+        trunk.observe(&ReadPrompt(&self.chain), workers)
     }
 
     /// Decides where a request of this pool goes, given what all VMs have in flight.
@@ -126,10 +117,48 @@ impl Router {
     }
 }
 
-/// Whether the end of the `blocks`-th block is a place where prompts are told apart; message ends always are.
-///
-/// The trunk is learned place by place, some seven requests each, so a long one must not have many: these grow by a
-/// third to a half a step, and a system prompt of 24 KB is learned in some 80 requests and not in 450.
+/// The prompt that was read, as the trunk sees it.
+struct ReadPrompt<'a>(&'a Chain);
+
+impl Prompt for ReadPrompt<'_> {
+    /// All message ends, and block ends at distances that grow: the trunk is learned some places at a time, so a long one
+    /// must not have many.
+    fn prefixes(&self) -> impl Iterator<Item = u64> {
+        let cuts = self.0.cuts();
+        let mut blocks = self.0.blocks().iter().zip(1_u32..).peekable();
+        let milestones = cuts.iter().filter(move |cut| match blocks.next_if(|(block, _)| **block == cut.hash) {
+            Some((_, blocks)) => is_milestone(blocks),
+            None => true,
+        });
+        let are_not_all = cuts.len() == CUTS_MAX || (cuts.is_empty() && self.0.prompt_bytes() > 0);
+        milestones.map(|cut| cut.hash.0).chain(are_not_all.then(|| self.beyond_cuts()))
+    }
+
+    fn end(&self) -> u64 {
+        let last_cut = self.0.cuts().last().filter(|_| self.0.cuts().len() < CUTS_MAX);
+        last_cut.map_or_else(|| self.beyond_cuts(), |cut| cut.hash.0)
+    }
+
+    fn last_block(&self) -> u64 {
+        self.0.blocks().last().map_or(0, |block| block.0)
+    }
+
+    fn begins_with(&self, hash: u64) -> bool {
+        self.0.blocks().iter().any(|block| block.0 == hash) || self.0.cuts().iter().any(|cut| cut.hash.0 == hash)
+    }
+}
+
+impl ReadPrompt<'_> {
+    /// What tells prompts apart where the shared part is longer than the cuts reach: the end of the first user message,
+    /// which all turns have, or, where that lies within the cuts or was not read, the last block.
+    fn beyond_cuts(&self) -> u64 {
+        let is_beyond = |root: &BlockHash| self.0.cuts().iter().all(|cut| cut.hash != *root);
+        let root = self.0.told_root().filter(is_beyond).or_else(|| self.0.blocks().last().copied());
+        root.unwrap_or_else(|| self.0.root()).0
+    }
+}
+
+/// Whether the end of the `blocks`-th block is a place where prompts are told apart.
 const fn is_milestone(blocks: u32) -> bool {
     blocks <= 4 || blocks.is_power_of_two() || (blocks.is_multiple_of(3) && (blocks / 3).is_power_of_two())
 }
@@ -201,6 +230,50 @@ mod tests {
                 assert_eq!(later, *first_key, "system prompt of {system_bytes} bytes, user {user}");
             }
         }
+    }
+
+    #[test]
+    fn the_text_of_a_lone_completions_session_keeps_its_key_as_it_grows() {
+        let (mut router, mut trunk) = (router(), TrunkPage::open(None).unwrap());
+        let (mut text, mut keys) = (String::from("once upon a time "), Vec::new());
+        // As far as the cuts reach: of longer texts it cannot be told whether the last part of a block grew or differs.
+        for turn in 0..40 {
+            text += &format!("and then, in chapter {turn}, ").repeat(20);
+            router.read_prompt(Api::Completions, format!(r#"{{"prompt":"{text}"}}"#).as_bytes(), false).unwrap();
+            keys.push(router.prefix(0, &mut trunk));
+        }
+        assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    }
+
+    #[test]
+    fn a_document_that_fills_all_that_is_read_does_not_hide_who_asks() {
+        let (mut router, mut trunk) = (router(), TrunkPage::open(None).unwrap());
+        let system = "s".repeat(40_000);
+        let mut keys = Vec::new();
+        for document in 0..300 {
+            let document = format!("document {document} ").repeat(8_000);
+            let body = chat(&system, &[&document]);
+            router.read_prompt(Api::ChatCompletions, &body.as_bytes()[..100_000], true).unwrap();
+            keys.push(router.prefix(0, &mut trunk));
+        }
+        keys.drain(..200);
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 100);
+    }
+
+    #[test]
+    fn examples_that_all_prompts_share_do_not_make_them_one() {
+        let (mut router, mut trunk) = (router(), TrunkPage::open(None).unwrap());
+        let mut keys = Vec::new();
+        for user in 0..300 {
+            let turns = ["an example question", "an example answer", &format!("what user {user} asks")];
+            keys.push(prefix_of(&mut router, &mut trunk, &chat("You are helpful.", &turns)));
+        }
+        keys.drain(..200);
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 100);
     }
 
     #[test]

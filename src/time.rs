@@ -34,6 +34,14 @@ impl Timestamp {
         self.ns.saturating_sub(earlier.ns) / 1_000_000
     }
 
+    /// Milliseconds between the two, whichever is later.
+    ///
+    /// For ages: a moment from before the clock stepped back lies in the future, and must count as old and not as new.
+    #[must_use]
+    pub const fn ms_between(self, other: Self) -> u64 {
+        self.ns.abs_diff(other.ns) / 1_000_000
+    }
+
     /// This moment moved `ms` milliseconds later.
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
@@ -50,6 +58,7 @@ mod tests {
         let (early, late) = (Timestamp::from_ms(1_000), Timestamp::from_ms(1_250));
         assert_eq!(late.ms_since(early), 250);
         assert_eq!(early.ms_since(late), 0);
+        assert_eq!((early.ms_between(late), late.ms_between(early)), (250, 250));
         assert_eq!(Timestamp::from_ns(u64::MAX).plus_ms(1), Timestamp::from_ns(u64::MAX));
     }
 }

@@ -167,8 +167,12 @@ fn read_poll(section: &mut Section<'_>) -> PollConfig {
             "so many failed scrapes in a row make a worker unavailable; one that succeeds makes it available",
         ),
     };
-    if section.is_clean() && u64::from(poll.interval_ms) > poll.report_age_ms_max {
-        section.refuse("intervalMs", "at most poll.reportMaxAgeMs");
+    if section.is_clean() && u64::from(poll.interval_ms) * 2 > poll.report_age_ms_max {
+        // Scrapes keep their interval only about: at less than two of them reports would be too old now and then.
+        section.refuse("intervalMs", "at most half of poll.reportMaxAgeMs");
+    }
+    if section.is_clean() && u64::from(poll.timeout_ms) > poll.report_age_ms_max {
+        section.refuse("timeoutMs", "at most poll.reportMaxAgeMs");
     }
     poll
 }
@@ -270,7 +274,7 @@ mod tests {
             },
             Case {
                 config: with(r#""poll": {"intervalMs": 9000}"#),
-                want: "poll.intervalMs is 9000, must be at most poll.reportMaxAgeMs",
+                want: "poll.intervalMs is 9000, must be at most half of poll.reportMaxAgeMs",
             },
             Case {
                 config:

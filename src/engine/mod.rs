@@ -84,9 +84,7 @@ pub enum PageError {
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NothingKnown => {
-                f.write_str("page has no load, must have a known metric of queue, batch or KV cache")
-            }
+            Self::NothingKnown => f.write_str("page has no load, must have a known metric of queue, batch or KV cache"),
         }
     }
 }

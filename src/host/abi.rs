@@ -51,7 +51,6 @@ pub(super) enum Action {
 pub(super) struct Cas(u32);
 
 const STATUS_OK: u32 = 0;
-const STATUS_CAS_MISMATCH: u32 = 8;
 
 mod imports {
     #[link(wasm_import_module = "env")]
@@ -218,11 +217,11 @@ pub(super) fn shared_data(key: &str) -> (Option<Vec<u8>>, Cas) {
 /// Writes a value of shared data if it still has version `cas`; `false` if another VM was faster.
 ///
 /// A `cas` of 0, that of a missing value, always succeeds: of two VMs that create a page at once the second one wins,
-/// which every page mends with its next write.
+/// which the next write or the next look at the page mends.
 pub(super) fn set_shared_data(key: &str, value: &[u8], cas: Cas) -> bool {
     // SAFETY: both are live slices; the host only reads.
     let status = unsafe { imports::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas.0) };
-    status != STATUS_CAS_MISMATCH
+    status == STATUS_OK
 }
 
 /// Sends an HTTP request without a body through a cluster; its number, or `None` if the host refuses.

@@ -1,9 +1,11 @@
 //! A configuration at work in one VM: its decisions, and its own slot in the in-flight pages.
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::abi::{self, Cas};
 use super::shared_data;
 use super::stats::Stats;
-use crate::config::Config;
+use crate::config::{Config, PollConfig, PoolConfig};
 use crate::exchange::Exchange;
 use crate::rng::mix;
 use crate::router::Router;
@@ -29,6 +31,8 @@ pub(super) struct PoolPages {
     pub(super) inflight: String,
     pub(super) lease: String,
     trunk: String,
+    /// What the lease has to say of this VM: see [`crate::shared::lease::next_step`].
+    pub(super) polled: u64,
     pub(super) holds_lease: bool,
     /// Version of the fleet page that was taken in last.
     pub(super) fleet_cas: Cas,
@@ -55,7 +59,8 @@ impl Plugin {
         let now = abi::now();
         let owner = draw_owner(now);
         let stats = Stats::define(config.pools.iter().map(|pool| pool.cluster.as_str()));
-        let pools = config.pools.iter().map(|pool| PoolPages::new(&pool.cluster)).collect();
+        let pools =
+            config.pools.iter().map(|pool| PoolPages::new(&pool.cluster, fingerprint(pool, &config.poll))).collect();
         let router = Router::new(config, owner, mix(owner ^ now.as_ns()));
         let mut plugin = Self { router, stats, pools, wrote_slots_at: now };
         for pool in 0..plugin.router.pool_count() {
@@ -79,7 +84,8 @@ impl Plugin {
     }
 
     /// Decides over the newest in-flight page and counts the request in it, as one step: when another VM writes in
-    /// between, the decision is made anew over what it wrote. So no two requests are decided on the same counts.
+    /// between, the decision is made anew over what it wrote. So no two requests are decided on the same counts, unless
+    /// all tries lose their race.
     pub(super) fn decide(&mut self, pool: usize, prefix: Option<u64>, exchange: &mut Exchange) -> Option<Decision> {
         let now = abi::now();
         let pages = self.pools.get_mut(pool)?;
@@ -103,7 +109,10 @@ impl Plugin {
             }
             Err(_) => {
                 self.stats.count(Stat::PageNewer);
-                decide_over(router, exchange, pool, prefix, &InflightPage::open(None).ok()?, now)
+                // On our own: what this VM has in flight is all that is known.
+                let mut own = InflightPage::open(None).ok()?;
+                own.write_slot(router.owner(), router.pool(pool)?.held(), now);
+                decide_over(router, exchange, pool, prefix, &own, now)
             }
         }
     }
@@ -132,7 +141,7 @@ impl Plugin {
     /// Keeps this VM's slots alive while it has requests in flight.
     pub(super) fn beat(&mut self) {
         let now = abi::now();
-        if now.ms_since(self.wrote_slots_at) < HEARTBEAT_MS {
+        if now.ms_between(self.wrote_slots_at) < HEARTBEAT_MS {
             return;
         }
         self.wrote_slots_at = now;
@@ -145,8 +154,9 @@ impl Plugin {
 }
 
 impl PoolPages {
-    fn new(cluster: &str) -> Self {
+    fn new(cluster: &str, polled: u64) -> Self {
         Self {
+            polled,
             fleet: PageKind::Fleet.key(cluster),
             inflight: PageKind::Inflight.key(cluster),
             lease: PageKind::Lease.key(cluster),
@@ -174,19 +184,24 @@ fn decide_over(
     Some(decision)
 }
 
-/// A number that no other plugin of this Envoy has: the next of a counter in shared data.
+/// Equal for configurations that poll the same workers in the same way.
+fn fingerprint(pool: &PoolConfig, poll: &PollConfig) -> u64 {
+    xxh3_64(format!("{pool:?} {poll:?}").as_bytes())
+}
+
+/// A number that no other plugin of this Envoy has, larger than those of all older ones: the next of a counter in shared
+/// data, and below it some bits of the clock, for two VMs may create the counter at once.
 fn draw_owner(now: Timestamp) -> u64 {
     let drawn = shared_data::update(OWNERS_KEY, |bytes| {
         let last = bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
         let next = last.wrapping_add(1);
         Ok((Some(next.to_le_bytes().to_vec()), next))
     });
-    match drawn {
-        Ok((owner, true)) => owner,
-        // Four lost races in a row; the clock then tells the VMs apart as well as can be.
-        _ => mix(now.as_ns()),
-    }
+    let number = drawn.map_or(0_u64, |(number, _)| number);
+    number << CLOCK_BITS | mix(now.as_ns()) >> (u64::BITS - CLOCK_BITS)
 }
+
+const CLOCK_BITS: u32 = 24;
 
 const OWNERS_KEY: &str = "warmroute/owners";
 

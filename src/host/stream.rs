@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::abi::{self, Action, Buffer, HeaderMap};
 use super::plugin::Plugin;
-use crate::exchange::{Answerer, Exchange};
+use crate::exchange::{Answerer, Exchange, Source};
 use crate::request::Api;
 use crate::router::estimate_tokens;
 use crate::schedule::Decision;
@@ -167,13 +167,17 @@ impl Stream {
         let address = is_of_worker.then(|| abi::property("upstream\0address")).flatten().unwrap_or_default();
         let address = String::from_utf8_lossy(&address);
         let Some(pool) = plugin.router.pool_mut(self.pool) else { return };
-        let worker = pool.find(&address);
-        let answerer = self.exchange.handle_answer(pool, worker);
+        let source = match pool.find(&address) {
+            Some(worker) => Source::Worker(worker),
+            None if address.is_empty() => Source::Host,
+            None => Source::Stranger,
+        };
+        let answerer = self.exchange.handle_answer(pool, source);
         plugin.stats.count(match answerer {
             Answerer::FirstPick => Stat::AnsweredFirstPick,
             Answerer::LaterPick => Stat::AnsweredLaterPick,
-            Answerer::Nobody if address.is_empty() => Stat::AnsweredByHost,
-            Answerer::Other | Answerer::Nobody => Stat::AnsweredOther,
+            Answerer::Other => Stat::AnsweredOther,
+            Answerer::Host => Stat::AnsweredByHost,
         });
         if matches!(answerer, Answerer::LaterPick | Answerer::Other) {
             plugin.publish(self.pool);

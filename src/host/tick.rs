@@ -4,7 +4,7 @@ use super::abi::{self, HeaderMap};
 use super::plugin::{Plugin, PollOutcome};
 use super::shared_data;
 use crate::engine::{self, prometheus::PAGE_BYTES_MAX};
-use crate::pool::Poll;
+use crate::pool::{Poll, PoolStatus};
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::InflightPage;
 use crate::shared::lease::{self, LeaseStep};
@@ -18,10 +18,13 @@ impl Plugin {
         for pool in 0..self.pools.len() {
             self.write_outcomes(pool);
             self.read_fleet(pool, now);
+            // Every VM for its own configuration: the lease holder's may have other workers.
+            self.admit_workers(pool, now);
             self.update_lease(pool, now);
             if self.pools.get(pool).is_some_and(|pages| pages.holds_lease) {
-                self.admit_workers(pool, now);
-                self.read_status(pool, now);
+                if let Some(status) = self.add_up(pool, now) {
+                    self.stats.set_status(pool, &status);
+                }
                 self.send_polls(pool, now);
             }
         }
@@ -52,7 +55,7 @@ impl Plugin {
     /// Sees to it, now and then, that each configured worker has its row.
     pub(super) fn admit_workers(&mut self, pool: usize, now: Timestamp) {
         let Some(pages) = self.pools.get_mut(pool) else { return };
-        if now.ms_since(pages.admitted_at) < ADMIT_INTERVAL_MS {
+        if now.ms_between(pages.admitted_at) < ADMIT_INTERVAL_MS {
             return;
         }
         pages.admitted_at = now;
@@ -116,7 +119,7 @@ impl Plugin {
         let lease_ms = u64::from(self.router.config().poll.interval_ms).saturating_mul(2).max(LEASE_MS_MIN);
         let Some(pages) = self.pools.get_mut(pool) else { return };
         let (page, cas) = abi::shared_data(&pages.lease);
-        let holds_lease = match lease::next_step(page.as_deref(), owner, now, lease_ms) {
+        let holds_lease = match lease::next_step(page.as_deref(), owner, pages.polled, now, lease_ms) {
             Ok(LeaseStep::Hold) => true,
             Ok(LeaseStep::Write(next)) => abi::set_shared_data(&pages.lease, &next, cas),
             Ok(LeaseStep::Wait) => false,
@@ -134,11 +137,10 @@ impl Plugin {
         }
     }
 
-    /// Adds up what all VMs have in flight, for the gauges and for the scrapes that follow.
-    fn read_status(&mut self, pool: usize, now: Timestamp) {
-        let Some(pages) = self.pools.get(pool) else { return };
-        let Ok(page) = InflightPage::open(shared_data::read(&pages.inflight)) else { return };
-        self.stats.set_status(pool, &self.router.status(pool, &page, now));
+    /// Adds up what all VMs have in flight, for the scrapes that follow; tells how the pool stands.
+    fn add_up(&mut self, pool: usize, now: Timestamp) -> Option<PoolStatus> {
+        let page = InflightPage::open(shared_data::read(&self.pools.get(pool)?.inflight)).ok()?;
+        Some(self.router.status(pool, &page, now))
     }
 
     fn send_polls(&mut self, pool: usize, now: Timestamp) {
@@ -174,9 +176,10 @@ impl Plugin {
         });
         let Some((pool, poll, address)) = answered else { return };
         let now = abi::now();
-        let report = read_report(body_bytes).map(|report| DatedReport { taken_at: now, report });
+        // Dated by the question: on a busy thread the answer may have waited to be read.
+        let report = read_report(body_bytes).map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.stats.count(if report.is_some() { Stat::PollsSucceeded } else { Stat::PollsFailed });
-        self.read_status(pool, now);
+        self.add_up(pool, now);
         let held = self.router.pool(pool).map(|pool| pool.total_at(&address)).unwrap_or_default();
         // The engine wrote its page somewhere between our question and its answer. The larger of our two counts errs
         // towards "those are ours": a foreign request too few for one interval, rather than one of ours twice.

@@ -209,16 +209,17 @@ impl Pool {
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
             status.available_workers += u32::from(is_available(worker, poll));
             status.known_workers += u32::from(foreign_requests(worker, poll, now).is_some());
-            let age_ms = worker.report.map_or(0, |dated: DatedReport| now.ms_since(dated.taken_at));
+            let age_ms = worker.report.map_or(0, |dated: DatedReport| now.ms_between(dated.taken_at));
             status.report_age_ms_max = status.report_age_ms_max.max(age_ms);
         }
         status
     }
 }
 
-/// Whether the worker answers its scrapes. A worker never scraped is given the benefit of the doubt.
+/// Whether the worker answers its scrapes. A worker never scraped is given the benefit of the doubt, and so are all where
+/// scrapes are off: what an earlier configuration found out, nobody will ever correct.
 fn is_available(worker: &FleetWorker, poll: &PollConfig) -> bool {
-    u32::from(worker.scrape_failures) < poll.failures_max
+    poll.cluster.is_empty() || u32::from(worker.scrape_failures) < poll.failures_max
 }
 
 /// Requests of others at the worker: what its fresh report shows beyond our own of that time; `None` if unknown.

@@ -6,10 +6,10 @@ use crate::time::Timestamp;
 
 /// Scrapes under way at once, at the most: a large pool must not flood Envoy's event loop (1,000 calls at once block it
 /// for 180 ms).
-pub(super) const POLLS_IN_FLIGHT_MAX: usize = 64;
+const POLLS_IN_FLIGHT_MAX: usize = 256;
 
-/// Scrapes begun in one tick, at the most.
-const POLLS_PER_TICK_MAX: usize = 16;
+/// Scrapes begun in one tick, at the most: with five ticks an interval enough for the largest pool, twice over.
+const POLLS_PER_TICK_MAX: usize = 205;
 
 /// A scrape whose answer has not come after this much more than its time-out will never come: its root context is gone.
 const LOST_AFTER_MS: u64 = 2_000;
@@ -50,16 +50,22 @@ impl PollSchedule {
             self.due_at = (0..count).take(members).map(|member| now.plus_ms(interval_ms * member / count)).collect();
         }
         let room = POLLS_IN_FLIGHT_MAX.saturating_sub(self.under_way.len()).min(POLLS_PER_TICK_MAX);
-        let mut due = Vec::new();
-        for (member, due_at) in self.due_at.iter_mut().enumerate() {
-            let is_under_way = self.under_way.iter().any(|poll| poll.member == member);
-            if due.len() < room && *due_at <= now && !is_under_way {
-                let jitter_ms = u64::from(rng.below(poll.interval_ms / 5 + 1));
-                *due_at = now.plus_ms(interval_ms - interval_ms / 10 + jitter_ms);
-                due.push(member);
+        // Further ahead than any schedule reaches: made before the clock stepped back.
+        let is_due = |due_at: Timestamp| due_at <= now || due_at.ms_since(now) > 2 * interval_ms;
+        let is_under_way = |member: usize| self.under_way.iter().any(|poll| poll.member == member);
+        let waiting =
+            self.due_at.iter().enumerate().filter(|&(member, due_at)| is_due(*due_at) && !is_under_way(member));
+        let mut due: Vec<(Timestamp, usize)> = waiting.map(|(member, due_at)| (*due_at, member)).collect();
+        // The longest overdue first: where there is no room for all, none is left out for good.
+        due.sort_unstable();
+        due.truncate(room);
+        let next = now.plus_ms(interval_ms - interval_ms / 10);
+        for &(_, member) in &due {
+            if let Some(due_at) = self.due_at.get_mut(member) {
+                *due_at = next.plus_ms(u64::from(rng.below(poll.interval_ms / 5 + 1)));
             }
         }
-        due
+        due.into_iter().map(|(_, member)| member).collect()
     }
 
     /// Forgets the schedule: another VM holds the lease. Scrapes under way still count when they are answered.
@@ -80,7 +86,7 @@ impl PollSchedule {
 
     fn drop_lost(&mut self, poll: &PollConfig, now: Timestamp) {
         let limit_ms = u64::from(poll.timeout_ms) + LOST_AFTER_MS;
-        self.under_way.retain(|poll| now.ms_since(poll.sent_at) < limit_ms);
+        self.under_way.retain(|poll| now.ms_between(poll.sent_at) < limit_ms);
     }
 }
 
@@ -101,12 +107,12 @@ mod tests {
         Poll { token, member, sent_at, in_flight: 0, prefilling: 0 }
     }
 
-    /// Ticks every 10 ms for `ms`, answering each scrape at once; how often each worker was asked and the most a tick.
-    fn run(members: usize, ms: u64) -> (Vec<u32>, usize) {
+    /// Ticks every `tick_ms` for 20 s, answering each scrape at once; how often each worker was asked and the most a tick.
+    fn run(members: usize, tick_ms: u64) -> (Vec<u32>, usize) {
         let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
         let (mut asked, mut most) = (vec![0; members], 0);
-        for tick in 0..ms / 10 {
-            let due = schedule.due(members, &config(), START.plus_ms(tick * 10), &mut rng);
+        for tick in 0..20_000 / tick_ms {
+            let due = schedule.due(members, &config(), START.plus_ms(tick * tick_ms), &mut rng);
             most = most.max(due.len());
             due.iter().for_each(|&member| asked[member] += 1);
         }
@@ -116,9 +122,11 @@ mod tests {
     #[test]
     fn each_worker_is_asked_once_an_interval_and_never_all_at_once() {
         for members in [1, 4, 100, 512] {
-            let (asked, most) = run(members, 10_000);
-            assert!(asked.iter().all(|count| (9..=11).contains(count)), "{members}: {asked:?}");
-            assert!(most <= 3 + members / 8, "{members}: {most} in one tick");
+            for tick_ms in [10, 100, 200] {
+                let (asked, most) = run(members, tick_ms);
+                assert!(asked.iter().all(|count| (16..=22).contains(count)), "{members} every {tick_ms} ms: {asked:?}");
+                assert!(most <= 3 + members / 2, "{members} every {tick_ms} ms: {most} in one tick");
+            }
         }
     }
 
@@ -145,6 +153,15 @@ mod tests {
         }
         assert_eq!(schedule.under_way.len(), POLLS_IN_FLIGHT_MAX);
         assert_eq!(schedule.answered(3).map(|poll| poll.token), Some(3));
+    }
+
+    #[test]
+    fn scrapes_go_on_after_the_clock_stepped_back() {
+        let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
+        schedule.due(2, &config(), START.plus_ms(3_600_000), &mut rng);
+        let mut due = schedule.due(2, &config(), START, &mut rng);
+        due.sort_unstable();
+        assert_eq!(due, [0, 1]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ const NOW: Timestamp = Timestamp::from_ms(1_000_000);
 const AGE_MAX_MS: u64 = 5_000;
 
 fn poll() -> PollConfig {
-    PollConfig { report_age_ms_max: AGE_MAX_MS, failures_max: 2, ..PollConfig::default() }
+    PollConfig { cluster: "poll".into(), report_age_ms_max: AGE_MAX_MS, failures_max: 2, ..PollConfig::default() }
 }
 
 fn addresses(count: usize) -> Vec<String> {
@@ -125,6 +125,15 @@ fn a_worker_that_fails_its_scrapes_is_left_until_it_answers_again() {
         })),
         (vec![0, 1], false)
     );
+}
+
+#[test]
+fn without_scrapes_earlier_failures_do_not_count() {
+    let mut pool = pool(2, |fleet| (0..3).for_each(|_| fleet.record_failure("10.0.0.1:8000")));
+    let page = InflightPage::open(None).unwrap();
+    page.add_up(NOW, &mut pool.totals);
+    pool.collect_candidates(&PollConfig::default(), NOW, true);
+    assert_eq!(pool.candidates.len(), 2);
 }
 
 #[test]

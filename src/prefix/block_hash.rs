@@ -110,6 +110,12 @@ impl Chain {
             .unwrap_or_else(|| self.hash_here())
     }
 
+    /// The end of the message that was told to be the root; `None` if it was not fed, or only in part.
+    #[must_use]
+    pub const fn told_root(&self) -> Option<BlockHash> {
+        self.told_root
+    }
+
     /// All bytes fed, framing included; they count even where the chain is full.
     #[must_use]
     pub const fn prompt_bytes(&self) -> u64 {

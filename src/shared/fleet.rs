@@ -1,7 +1,7 @@
 //! The workers of a pool: their ids, their last reports, their health. Written by who polls, read by every VM's tick.
 //!
 //! A worker's row number is its [`WorkerId`]. Workers are told apart by address; a row is given to another address only
-//! when the page is full and no VM has had the old one in its configuration for [`RECLAIM_MS`].
+//! when no VM has had the old one in its configuration for [`RECLAIM_MS`].
 
 use zerocopy::little_endian::{F64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,7 +15,8 @@ const PREAMBLE: Preamble = Preamble::new(*b"WRFL", 1);
 /// Longest address text kept: `[` 45 characters of IPv6 `]:65535`, rounded up.
 const ADDRESS_BYTES: usize = 64;
 
-/// A worker that no configuration has named for this long may lose its row when the page is full.
+/// A worker that no configuration has named for this long may lose its row to another: where pods come and go under new
+/// addresses the page stays as small as the pool.
 pub const RECLAIM_MS: u64 = 600_000;
 
 /// How often a configured worker's row is marked as seen; far below [`RECLAIM_MS`], so that the page is rarely written
@@ -131,20 +132,20 @@ impl Fleet {
         let mut changed = false;
         for address in addresses {
             if let Some(worker) = self.workers.iter_mut().find(|worker| worker.address == address) {
-                if now.ms_since(worker.seen_at) >= SEEN_REFRESH_MS {
+                if now.ms_between(worker.seen_at) >= SEEN_REFRESH_MS {
                     worker.seen_at = now;
                     changed = true;
                 }
                 continue;
             }
             let newcomer = FleetWorker::new(address, now);
-            if self.workers.len() < WORKERS_MAX {
-                self.workers.push(newcomer);
-                changed = true;
-            } else if let Some(gone) = self.workers.iter_mut().find(|worker| now.ms_since(worker.seen_at) >= RECLAIM_MS)
-            {
+            let is_abandoned = |worker: &&mut FleetWorker| now.ms_between(worker.seen_at) >= RECLAIM_MS;
+            if let Some(gone) = self.workers.iter_mut().find(is_abandoned) {
                 let generation = gone.generation.wrapping_add(1);
                 *gone = FleetWorker { generation, ..newcomer };
+                changed = true;
+            } else if self.workers.len() < WORKERS_MAX {
+                self.workers.push(newcomer);
                 changed = true;
             }
         }
@@ -157,6 +158,11 @@ impl Fleet {
     /// Another start time than before means another life of the engine: the generation goes up.
     pub fn record_report(&mut self, address: &str, dated: DatedReport, in_flight: u32, prefilling: u32) {
         let Some(worker) = self.workers.iter_mut().find(|worker| worker.address == address) else { return };
+        // The answer to a former lease holder may come after a newer one.
+        if worker.report.is_some_and(|kept| kept.taken_at > dated.taken_at && is_recent(kept.taken_at, dated.taken_at))
+        {
+            return;
+        }
         let started_before = worker.report.and_then(|dated| dated.report.started_at_s);
         if let (Some(before), Some(now)) = (started_before, dated.report.started_at_s)
             && (before - now).abs() > RESTART_TOLERANCE_S
@@ -175,6 +181,11 @@ impl Fleet {
             worker.scrape_failures = worker.scrape_failures.saturating_add(1);
         }
     }
+}
+
+/// Whether `later` is so little after `earlier` that both are of one clock: it did not step back in between.
+const fn is_recent(later: Timestamp, earlier: Timestamp) -> bool {
+    later.ms_between(earlier) < SEEN_REFRESH_MS
 }
 
 /// Start times nearer than this are the same life: Linux derives them from clock ticks of 10 ms.
@@ -196,7 +207,7 @@ impl FleetWorker {
     /// The report, if it was taken less than `age_max_ms` before `now`: an older one tells nothing of now.
     #[must_use]
     pub fn fresh_report(&self, now: Timestamp, age_max_ms: u64) -> Option<LoadReport> {
-        self.report.filter(|dated| now.ms_since(dated.taken_at) < age_max_ms).map(|dated| dated.report)
+        self.report.filter(|dated| now.ms_between(dated.taken_at) < age_max_ms).map(|dated| dated.report)
     }
 
     fn from_row(row: &Row) -> Self {
@@ -304,6 +315,34 @@ mod tests {
         fleet.record_report(A, dated(2, 0.0, 160.0), 0, 0);
         let worker = fleet.worker(WorkerId(0)).unwrap();
         assert_eq!((worker.generation, worker.scrape_failures), (1, 0));
+    }
+
+    #[test]
+    fn an_older_report_does_not_replace_a_newer_one_unless_the_clock_stepped_back() {
+        let mut fleet = fleet();
+        let waiting = |fleet: &Fleet| fleet.worker(WorkerId(0)).unwrap().report.unwrap().report.waiting;
+        fleet.record_report(A, dated(600_000, 1.0, 1.0), 0, 0);
+        fleet.record_report(A, dated(599_000, 2.0, 1.0), 0, 0);
+        assert_eq!(waiting(&fleet), Some(1.0));
+        fleet.record_report(A, dated(0, 3.0, 1.0), 0, 0);
+        assert_eq!(waiting(&fleet), Some(3.0));
+    }
+
+    #[test]
+    fn a_report_from_before_the_clock_stepped_back_does_not_count() {
+        let mut fleet = fleet();
+        fleet.record_report(A, dated(3_600_000, 0.0, 1.0), 0, 0);
+        assert_eq!(fleet.worker(WorkerId(0)).unwrap().fresh_report(NOW, 5_000), None);
+    }
+
+    #[test]
+    fn where_workers_come_and_go_the_page_stays_small() {
+        let mut fleet = Fleet::default();
+        for day in 0..50 {
+            let address = format!("10.0.0.1:{}", 8_000 + day);
+            fleet.admit([address.as_str()].into_iter(), NOW.plus_ms(day * RECLAIM_MS));
+        }
+        assert!(fleet.len() <= 2, "{} rows", fleet.len());
     }
 
     #[test]

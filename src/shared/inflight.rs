@@ -248,7 +248,7 @@ const fn slot_bytes(workers: usize) -> usize {
 }
 
 fn is_live(header: &SlotHeader, now: Timestamp) -> bool {
-    now.ms_since(Timestamp::from_ns(header.heartbeat_ns.get())) < SLOT_EXPIRY_MS
+    now.ms_between(Timestamp::from_ns(header.heartbeat_ns.get())) < SLOT_EXPIRY_MS
 }
 
 #[cfg(test)]
@@ -296,6 +296,29 @@ mod tests {
         // The VM was only slow: it finds its slot gone, takes another, and its truth is back.
         page.write_slot(7, &[requests(5)], later);
         assert_eq!(totals(&page, 1, later), [6]);
+    }
+
+    #[test]
+    fn a_heartbeat_from_before_the_clock_stepped_back_is_no_sign_of_life() {
+        let mut page = InflightPage::open(None).unwrap();
+        page.write_slot(7, &[requests(5)], NOW.plus_ms(3_600_000));
+        assert_eq!(totals(&page, 1, NOW), [0]);
+    }
+
+    #[test]
+    fn a_slot_that_is_taken_over_keeps_nothing_of_the_dead_vm() {
+        let mut page = InflightPage::open(None).unwrap();
+        page.write_slot(7, &[requests(5), requests(6), requests(7)], NOW);
+        let later = NOW.plus_ms(SLOT_EXPIRY_MS);
+        page.write_slot(8, &[requests(1)], later);
+        assert_eq!(totals(&page, 3, later), [1, 0, 0]);
+    }
+
+    #[test]
+    fn counts_saturate_in_the_page() {
+        let mut page = InflightPage::open(None).unwrap();
+        page.write_slot(7, &[requests(70_000)], NOW);
+        assert_eq!(totals(&page, 1, NOW), [65_535]);
     }
 
     #[test]

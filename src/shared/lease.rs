@@ -14,6 +14,8 @@ const PREAMBLE: Preamble = Preamble::new(*b"WRLE", 1);
 struct LeasePage {
     preamble: Preamble,
     holder: U64,
+    /// Fingerprint of the workers and the way of polling that the holder knows.
+    polled: U64,
     expires_ns: U64,
 }
 
@@ -30,26 +32,37 @@ pub enum LeaseStep {
 
 /// What VM `me` does about the lease in `page` (`None` = no page yet) at `now`; a lease lasts `lease_ms`.
 ///
+/// `polled` is a fingerprint of the workers and the way of polling that `me` knows. A configuration that was replaced
+/// lives on in its last streams, for hours maybe, and would go on polling the workers of yesterday: so a VM with another
+/// fingerprint takes the lease at once if it is the younger one, and VMs are numbered by age.
+///
 /// The holder renews in the second half of its lease, so that one missed tick costs nothing; a holder that died is
 /// followed after `lease_ms` at the latest. A holder whose expiry lies further ahead than a lease lasts wrote it before
 /// the clock stepped back, and is not believed.
 ///
 /// # Errors
 /// [`PageError::Newer`] when a later version of the plugin wrote the page; its VMs poll then.
-pub fn next_step(page: Option<&[u8]>, me: u64, now: Timestamp, lease_ms: u64) -> Result<LeaseStep, PageError> {
+pub fn next_step(
+    page: Option<&[u8]>,
+    me: u64,
+    polled: u64,
+    now: Timestamp,
+    lease_ms: u64,
+) -> Result<LeaseStep, PageError> {
     let bytes = page.unwrap_or_default();
     let current = if PREAMBLE.matches(bytes)? { LeasePage::read_from_bytes(bytes).ok() } else { None };
     if let Some(current) = current {
         let left_ms = Timestamp::from_ns(current.expires_ns.get()).ms_since(now);
         let is_believable = left_ms > 0 && left_ms <= lease_ms.saturating_mul(2);
-        match (is_believable, current.holder.get() == me) {
+        let holder = current.holder.get();
+        match (is_believable, holder == me) {
             (true, true) if left_ms > lease_ms / 2 => return Ok(LeaseStep::Hold),
-            (true, false) => return Ok(LeaseStep::Wait),
+            (true, false) if current.polled.get() == polled || holder > me => return Ok(LeaseStep::Wait),
             _ => {}
         }
     }
     let expires_ns = U64::new(now.plus_ms(lease_ms).as_ns());
-    let next = LeasePage { preamble: PREAMBLE, holder: U64::new(me), expires_ns };
+    let next = LeasePage { preamble: PREAMBLE, holder: U64::new(me), polled: U64::new(polled), expires_ns };
     Ok(LeaseStep::Write(next.as_bytes().to_vec()))
 }
 
@@ -61,13 +74,14 @@ mod tests {
     use super::*;
 
     const LEASE_MS: u64 = 1_000;
+    const POLLED: u64 = 5;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_ms(1_000_000 + ms)
     }
 
     fn taken(me: u64, ms: u64) -> Vec<u8> {
-        match next_step(None, me, at(ms), LEASE_MS) {
+        match next_step(None, me, POLLED, at(ms), LEASE_MS) {
             Ok(LeaseStep::Write(page)) => page,
             other => panic!("a free lease is taken, got {other:?}"),
         }
@@ -90,7 +104,7 @@ mod tests {
         ];
         let page = taken(1, 0);
         for case in CASES {
-            let got = match next_step(Some(&page), case.me, at(case.ms), LEASE_MS) {
+            let got = match next_step(Some(&page), case.me, POLLED, at(case.ms), LEASE_MS) {
                 Ok(LeaseStep::Hold) => "hold",
                 Ok(LeaseStep::Write(_)) => "write",
                 Ok(LeaseStep::Wait) => "wait",
@@ -101,16 +115,25 @@ mod tests {
     }
 
     #[test]
+    fn a_younger_vm_that_knows_other_workers_takes_over_at_once() {
+        let page = taken(3, 0);
+        let step = |me, polled| next_step(Some(&page), me, polled, at(100), LEASE_MS).unwrap();
+        assert_eq!([step(2, POLLED), step(4, POLLED), step(2, 6)], [LeaseStep::Wait, LeaseStep::Wait, LeaseStep::Wait]);
+        let LeaseStep::Write(page) = step(4, 6) else { panic!("a younger VM with another configuration waits") };
+        assert_eq!(next_step(Some(&page), 3, POLLED, at(200), LEASE_MS), Ok(LeaseStep::Wait));
+    }
+
+    #[test]
     fn a_lease_from_before_the_clock_stepped_back_does_not_block_for_ever() {
-        let page = taken(1, 3_600_000);
-        assert!(matches!(next_step(Some(&page), 2, at(0), LEASE_MS), Ok(LeaseStep::Write(_))));
+        let page = taken(1, 2 * LEASE_MS + 1);
+        assert!(matches!(next_step(Some(&page), 2, POLLED, at(0), LEASE_MS), Ok(LeaseStep::Write(_))));
     }
 
     #[test]
     fn garbage_is_replaced_and_a_newer_page_is_left_alone() {
-        assert!(matches!(next_step(Some(b"xx"), 2, at(0), LEASE_MS), Ok(LeaseStep::Write(_))));
+        assert!(matches!(next_step(Some(b"xx"), 2, POLLED, at(0), LEASE_MS), Ok(LeaseStep::Write(_))));
         let mut newer = taken(1, 0);
         newer[4] = 9;
-        assert_eq!(next_step(Some(&newer), 2, at(0), LEASE_MS), Err(PageError::Newer { version: 9 }));
+        assert_eq!(next_step(Some(&newer), 2, POLLED, at(0), LEASE_MS), Err(PageError::Newer { version: 9 }));
     }
 }
