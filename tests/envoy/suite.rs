@@ -6,4 +6,5 @@ mod hostile;
 mod operations;
 mod routing;
 mod smoke;
+mod takeover;
 mod world;

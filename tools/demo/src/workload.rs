@@ -10,14 +10,12 @@ use warmroute::rng::Rng;
 /// Bytes of text that make about one token; the simulated engine takes exactly so many.
 pub(crate) const TOKEN_BYTES: usize = 4;
 
-/// The shared system prompts, each with its share of the chats in percent: one assistant that half of the chats are with,
-/// and five smaller applications.
-const SYSTEM_PROMPTS: [SystemPrompt; 6] = [
-    SystemPrompt { bytes: 4_000, share_percent: 50 },
-    SystemPrompt { bytes: 2_000, share_percent: 10 },
-    SystemPrompt { bytes: 3_000, share_percent: 10 },
-    SystemPrompt { bytes: 5_000, share_percent: 10 },
-    SystemPrompt { bytes: 6_000, share_percent: 10 },
+/// The shared system prompts, each with its share of the chats in percent, uneven as the use of applications is.
+const SYSTEM_PROMPTS: [SystemPrompt; 5] = [
+    SystemPrompt { bytes: 4_000, share_percent: 35 },
+    SystemPrompt { bytes: 2_000, share_percent: 25 },
+    SystemPrompt { bytes: 3_000, share_percent: 18 },
+    SystemPrompt { bytes: 6_000, share_percent: 12 },
     SystemPrompt { bytes: 8_000, share_percent: 10 },
 ];
 /// Requests that belong to no chat, in percent.
