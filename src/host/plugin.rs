@@ -75,7 +75,8 @@ impl Plugin {
         let (page, cas) = abi::shared_data(key);
         let Ok(mut trunk) = TrunkPage::open(page.as_deref()) else {
             self.stats.count(Stat::PageNewer);
-            return None;
+            // Without knowing what is popular, the first part of the prompt it is.
+            return self.router.prefix(pool, &mut TrunkPage::open(None).ok()?);
         };
         let prefix = self.router.prefix(pool, &mut trunk);
         // Best effort: what a lost race leaves uncounted is one sighting of many.

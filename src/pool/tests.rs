@@ -159,6 +159,50 @@ fn only_configured_workers_are_candidates_though_the_page_knows_more() {
 }
 
 #[test]
+fn workers_are_found_where_they_are_now() {
+    let mut pool = pool(2, |_| {});
+    assert_eq!(pool.find("10.0.0.2:8000"), Some(WorkerId(1)));
+    let mut other = Fleet::default();
+    other.admit(["10.0.0.2:8000", "10.0.0.1:8000"].into_iter(), NOW);
+    pool.set_fleet(other);
+    assert_eq!(pool.find("10.0.0.2:8000"), Some(WorkerId(0)));
+    assert_eq!(pool.find("10.0.0.9:8000"), None);
+}
+
+#[test]
+fn what_is_in_flight_outlives_a_page_that_was_lost() {
+    let mut pool = pool(2, |_| {});
+    pool.hold(WorkerId(1), Held { requests: 1, ..Held::default() });
+    pool.set_fleet(Fleet::default());
+    assert_eq!(pool.held().iter().map(|held| held.requests).sum::<u32>(), 1);
+}
+
+#[test]
+fn the_turn_is_that_of_the_page() {
+    let round_robin = POLICIES.iter().find(|policy| policy.name == "round-robin").unwrap();
+    let (mut pool, policy) = (pool(3, |_| {}), default_policy(round_robin));
+    let mut page = InflightPage::open(None).unwrap();
+    let mut firsts = Vec::new();
+    for _ in 0..4 {
+        let decision = pool.decide(policy.as_ref(), &Query::default(), &page, &poll(), NOW).unwrap();
+        firsts.push(decision.picks.first().unwrap().0);
+        page.advance_turn();
+    }
+    assert_eq!(firsts, [0, 1, 2, 0]);
+}
+
+#[test]
+fn a_report_of_the_batch_alone_is_known() {
+    let mut pool = pool(1, |fleet| {
+        let report = LoadReport { running: Some(3.0), ..LoadReport::default() };
+        fleet.record_report("10.0.0.1:8000", DatedReport { taken_at: NOW, report }, 0, 0);
+    });
+    let page = in_flight(&mut pool, &[0]);
+    assert_eq!(loads(&mut pool, &page, NOW), [3.0]);
+    assert!(pool.candidates[0].is_known);
+}
+
+#[test]
 fn what_is_released_is_gone_and_never_goes_below_zero() {
     let mut pool = pool(1, |_| {});
     let request = Held { requests: 1, prefilling: 1, prefill_tokens: 100, context_tokens: 100 };
