@@ -44,8 +44,10 @@ parity: ## Run the plugin's tests as WebAssembly, in Node
 
 e2e: wasm ## Run the built plugin in a real Envoy against simulated workers
 	@echo "== the plugin's imports and exports"
-	$(SETUP)/node.sh $(SETUP)/wasm-imports.mjs target/warmroute.wasm
+	@$(SETUP)/need.sh node nodejs
+	node $(SETUP)/wasm-imports.mjs target/warmroute.wasm
 	@echo "== tests, in Envoy"
+	@$(SETUP)/need.sh curl
 	cargo test --package warmroute-e2e --test envoy
 
 size: wasm ## Print the plugin's size, plain and compressed

@@ -132,7 +132,8 @@ fn check_configuration(source: &str, configuration: &Value) {
 #[test]
 fn sample_configurations_load() {
     let mut checked = 0;
-    for file in fs::read_dir(root().join("envoy")).unwrap().map(|entry| entry.unwrap().path()) {
+    let samples = ["envoy", "examples/quickstart"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    for file in samples.into_iter().flatten().map(|entry| entry.unwrap().path()) {
         if file.extension().is_some_and(|extension| extension == "yaml") {
             for configuration in plugin_configurations(&fs::read_to_string(&file).unwrap()) {
                 check_configuration(&file.display().to_string(), &configuration);
@@ -149,5 +150,5 @@ fn sample_configurations_load() {
             }
         }
     }
-    assert!(checked >= 3, "only {checked} configurations were found");
+    assert!(checked >= 4, "only {checked} configurations were found");
 }

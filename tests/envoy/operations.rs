@@ -1,9 +1,7 @@
 //! What operators do to a gateway that serves: new configurations, new binaries, restarted workers, several pools.
 
-use std::fs::{self, File};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,12 +10,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use warmroute_harness::artefacts::{Artefacts, repository_root};
+use warmroute_harness::artefacts::Artefacts;
 use warmroute_harness::client::{Client, Reply, Stream, body};
 use warmroute_harness::config::{PluginForm, WORKER_CLUSTER, cluster, http_manager};
-use worker_sim::WorkerSim;
 
-use crate::world::{CHAT, WAIT_MAX, World, chat, instant, slow};
+use crate::world::{CHAT, WAIT_MAX, World, chat, slow};
 
 /// A light load that goes on until it is stopped; each request must succeed.
 struct Load {
@@ -375,108 +372,4 @@ async fn workers_that_restart_in_place_cost_no_request() -> Result<()> {
     load.stop().await?;
     assert!(world.served().iter().zip(before).all(|(after, before)| *after > before), "all are in use again");
     world.end().await
-}
-
-/// Writes the files in `envoy/` to `directory`, with what is of this machine in place of what a reader is to replace.
-/// Returns those that Envoy is started with.
-fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<Vec<PathBuf>> {
-    let ecds = directory.join("ecds");
-    fs::create_dir(&ecds)?;
-    let mut bootstraps = Vec::new();
-    for entry in fs::read_dir(repository_root().join("envoy"))? {
-        let source = entry?.path();
-        let name = source.file_name().context("a file")?;
-        let mut text = fs::read_to_string(&source)?
-            .replace("/etc/warmroute/warmroute.wasm", &Artefacts::find()?.wasm()?.to_string_lossy())
-            .replace("/etc/warmroute/ecds", &ecds.to_string_lossy())
-            .replace("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
-            .replace("port_value: 9901", "port_value: 0");
-        for (worker, placeholder) in workers.iter().zip(["10.0.0.11", "10.0.0.12"]) {
-            let in_cluster = format!("address: {}, port_value: {}", worker.ip(), worker.port());
-            text = text
-                .replace(&format!("{placeholder}:8000"), &worker.to_string())
-                .replace(&format!("address: {placeholder}, port_value: 8000"), &in_cluster);
-        }
-        let is_bootstrap = text.contains("\nstatic_resources:\n");
-        let target = if is_bootstrap { directory.join(name) } else { ecds.join(name) };
-        fs::write(&target, text)?;
-        bootstraps.extend(is_bootstrap.then_some(target));
-    }
-    Ok(bootstraps)
-}
-
-/// An Envoy with a configuration that is not the harness's; ends with it.
-struct SampleEnvoy(Child);
-
-impl SampleEnvoy {
-    fn start(bootstrap: &Path) -> Result<Self> {
-        let mut command = Command::new(Artefacts::find()?.envoy);
-        command.arg("--config-path").arg(bootstrap).arg("--admin-address-path").arg(bootstrap.with_extension("admin"));
-        command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
-        let log = File::create(bootstrap.with_extension("log"))?;
-        Ok(Self(command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?))
-    }
-}
-
-impl Drop for SampleEnvoy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A client of the admin interface and one of the gateway, once the Envoy started with `bootstrap` takes requests.
-async fn sample_clients(bootstrap: &Path) -> Result<(Client, Client)> {
-    let deadline = Instant::now() + WAIT_MAX;
-    loop {
-        if let Some(clients) = try_sample_clients(bootstrap).await {
-            return Ok(clients);
-        }
-        let log = fs::read_to_string(bootstrap.with_extension("log"))?;
-        ensure!(Instant::now() < deadline, "{} does not start:\n{log}", bootstrap.display());
-        sleep(Duration::from_millis(20)).await;
-    }
-}
-
-async fn try_sample_clients(bootstrap: &Path) -> Option<(Client, Client)> {
-    let admin = Client::http1(fs::read_to_string(bootstrap.with_extension("admin")).ok()?.trim().parse().ok()?);
-    if admin.get("/ready").await.ok()?.status != 200 {
-        return None;
-    }
-    let listeners = admin.get("/listeners?format=json").await.ok()?.json().ok()?;
-    let port = listeners["listener_statuses"][0]["local_address"]["socket_address"]["port_value"].as_u64()?;
-    let gateway = SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).ok()?));
-    Some((admin, Client::http1(gateway)))
-}
-
-#[tokio::test]
-async fn sample_configs_load() -> Result<()> {
-    let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?];
-    let directory = tempfile::tempdir()?;
-    let bootstraps = write_samples(directory.path(), &workers.each_ref().map(WorkerSim::addr))?;
-    assert_eq!(bootstraps.len(), 2, "{bootstraps:?}");
-    for bootstrap in bootstraps {
-        let checked = Command::new(Artefacts::find()?.envoy)
-            .args(["--mode", "validate", "--config-path"])
-            .arg(&bootstrap)
-            .output()?;
-        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-
-        // Validation does not read what is discovered.
-        let _envoy = SampleEnvoy::start(&bootstrap)?;
-        let (admin, gateway) = sample_clients(&bootstrap).await?;
-        let reply = gateway.post_json(CHAT, &chat("s", &["hello"])).await?;
-        assert_eq!((reply.status, reply.header("x-worker").is_some()), (200, true), "{}", bootstrap.display());
-        let deadline = Instant::now() + WAIT_MAX;
-        let wanted = ["warmroute_answered_first_pick_total: 1\n", "warmroute_pool.llm.known_workers: 2\n"];
-        loop {
-            let stats = admin.get("/stats?filter=wasmcustom").await?.text();
-            if wanted.iter().all(|line| stats.contains(line)) {
-                break;
-            }
-            ensure!(Instant::now() < deadline, "{}: not all of {wanted:?} in\n{stats}", bootstrap.display());
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-    Ok(())
 }

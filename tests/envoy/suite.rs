@@ -5,6 +5,7 @@ mod failure;
 mod hostile;
 mod operations;
 mod routing;
+mod samples;
 mod smoke;
 mod takeover;
 mod world;

@@ -3,7 +3,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-command -v node >/dev/null || apt_ensure nodejs
+"$root/tools/setup/need.sh" node nodejs
 runner=$("$root/tools/setup/wasm-bindgen.sh")
 export TARGET=wasm32-unknown-unknown CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$runner
 output=$(mktemp)
