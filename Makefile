@@ -28,11 +28,12 @@ check-fmt: ## Check the formatting
 	@echo "== formatting"
 	cargo fmt --all --check
 
-lint: ## Run clippy, for the native targets and for the plugin
+lint: ## Run clippy, for the native targets and for the plugin, and check the documentation's links
 	@echo "== clippy, native"
 	cargo clippy --workspace --all-targets -- --deny warnings
 	@echo "== clippy, the plugin"
 	$(SETUP)/wasm-cargo.sh clippy --package warmroute --lib -- --deny warnings
+	@$(MAKE) --no-print-directory docs
 
 unit: ## Run all tests that need no Envoy
 	@echo "== tests, native"

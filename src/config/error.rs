@@ -125,7 +125,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// `value` as compact JSON, cut to [`GOT_BYTES_MAX`] bytes.
+/// `value` as compact JSON, cut to `GOT_BYTES_MAX` bytes.
 #[must_use]
 pub fn shorten(value: &Value) -> String {
     let mut text = value.to_string();
