@@ -72,6 +72,8 @@ impl fmt::Display for PageError {
     }
 }
 
+impl std::error::Error for PageError {}
+
 /// The first bytes of every page.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, PartialEq, Eq)]
 #[repr(C)]

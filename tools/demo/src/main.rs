@@ -7,6 +7,8 @@ mod report;
 mod run;
 mod sse;
 mod statistics;
+#[cfg(test)]
+mod stickiness;
 mod summary;
 mod table;
 mod workload;
