@@ -189,7 +189,9 @@ impl Stream {
 
     /// Tells the client who answered, who was picked and why.
     fn explain(&self, plugin: &Plugin, address: &str) {
-        abi::set_header(HeaderMap::Response, "x-warmroute-worker", address);
+        if !address.is_empty() {
+            abi::set_header(HeaderMap::Response, "x-warmroute-worker", address);
+        }
         abi::set_header(HeaderMap::Response, "x-warmroute-policy", plugin.router.config().policy_name);
         if let Some(decision) = self.exchange.decision() {
             let picks = destinations(plugin, self.pool, decision);

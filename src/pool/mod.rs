@@ -155,7 +155,6 @@ impl Pool {
                 worker: id,
                 identity: member.identity,
                 load_requests: f64::from(own.requests) + foreign.unwrap_or_default(),
-                in_flight: own.requests,
                 is_known: foreign.is_some(),
             });
         }

@@ -28,8 +28,6 @@ pub struct Candidate {
     /// For a worker without a fresh report, others' requests are taken to be as many as at the fullest known worker:
     /// unknown is never better than known.
     pub load_requests: f64,
-    /// Of them, this gateway's own in flight.
-    pub in_flight: u32,
     /// Whether its report is fresh.
     pub is_known: bool,
 }

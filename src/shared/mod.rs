@@ -1,14 +1,15 @@
 //! What the worker threads of one Envoy tell each other, as pages of bytes in the host's shared data.
 //!
 //! Every worker thread runs its own VM; only shared data joins them, its keys can never be deleted, and its values
-//! outlive a swap of the binary. Hence a fixed set of keys per pool, each one versioned page:
+//! outlive a swap of the binary. Hence a fixed set of keys: a versioned page of each kind per pool, and one counter.
 //!
 //! | key | page | who writes |
 //! |---|---|---|
-//! | `warmroute/fleet/<pool>` | [`fleet`]: the workers, their last reports and health | every VM when configured, then the lease holder |
+//! | `warmroute/fleet/<pool>` | [`fleet`]: the workers, their last reports and health | every VM its configured workers' rows, the lease holder what scrapes bring |
 //! | `warmroute/inflight/<pool>` | [`inflight`]: requests in flight, per VM and worker | every VM its own slot |
 //! | `warmroute/lease/<pool>` | [`lease`]: which VM polls the pool | whoever holds or takes it |
 //! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
+//! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!
 //! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
 //! plugins the empty `vm_id`), and a lease that one of them holds must not keep the other's workers unpolled.

@@ -68,7 +68,6 @@ pub(crate) mod testing {
             worker: WorkerId(id as u16),
             identity: crate::rng::mix(id as u64 + 1),
             load_requests,
-            in_flight: load_requests as u32,
             is_known: true,
         };
         loads.iter().enumerate().map(candidate).collect()
