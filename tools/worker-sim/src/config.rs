@@ -46,6 +46,9 @@ pub struct SimConfig {
     /// Leave `prompt_tokens_details` out of `usage`, as vLLM without --enable-prompt-tokens-details
     #[arg(long)]
     pub no_prompt_tokens_details: bool,
+    /// Leave it out when no token was cached, as SGLang and older releases of vLLM do even with their flag
+    #[arg(long)]
+    pub omit_zero_cached_tokens: bool,
     /// Pad `/metrics` with histogram lines to at least this many bytes; a real vLLM page has about 58000
     #[arg(long, default_value_t = SimConfig::default().metrics_filler_bytes)]
     pub metrics_filler_bytes: usize,
@@ -74,6 +77,7 @@ impl Default for SimConfig {
             default_max_tokens: 16,
             max_body_bytes: 32 << 20,
             no_prompt_tokens_details: false,
+            omit_zero_cached_tokens: false,
             metrics_filler_bytes: 0,
             seed: 0,
             timing: Timing::default(),

@@ -220,6 +220,8 @@ pub(crate) struct Answer {
     pub(crate) block_size_tokens: usize,
     /// Tell `prompt_tokens_details`.
     pub(crate) details: bool,
+    /// Tell them also when no token was cached.
+    pub(crate) zero_details: bool,
 }
 
 const FINGERPRINT: &str = "worker-sim";
@@ -228,7 +230,8 @@ impl Answer {
     /// The answer in one piece.
     pub(crate) fn whole(&self, generated_tokens: usize, cached_tokens: usize) -> String {
         let text = output_text(self.output_seed, generated_tokens);
-        let usage = self.usage(generated_tokens, Some(cached_tokens));
+        let details = self.prompt_details(cached_tokens).unwrap_or_else(|| "null".to_owned());
+        let usage = self.usage(generated_tokens, Some(details));
         let (object, choice) = match self.api {
             Api::Chat => (
                 "chat.completion",
@@ -268,9 +271,9 @@ impl Answer {
         self.chunk(&choice, options.continuous_usage_stats.then(|| self.usage(nth, None)))
     }
 
-    /// The chunk after the last token, if `include_usage` asks for it.
+    /// The chunk after the last token, if `include_usage` asks for it. vLLM leaves out there what is null.
     pub(crate) fn usage_chunk(&self, generated_tokens: usize, cached_tokens: usize) -> String {
-        self.chunk("", Some(self.usage(generated_tokens, Some(cached_tokens))))
+        self.chunk("", Some(self.usage(generated_tokens, self.prompt_details(cached_tokens))))
     }
 
     fn open(&self, object: &str) -> String {
@@ -297,18 +300,19 @@ impl Answer {
         event
     }
 
-    /// `cached_tokens`: only in the final usage.
-    fn usage(&self, generated_tokens: usize, cached_tokens: Option<usize>) -> String {
+    /// `prompt_tokens_details`; `None` if this engine does not tell.
+    fn prompt_details(&self, cached_tokens: usize) -> Option<String> {
+        let full = self.prompt_tokens / self.block_size_tokens * self.block_size_tokens;
+        let created = full.saturating_sub(cached_tokens);
+        (self.details && (self.zero_details || cached_tokens > 0))
+            .then(|| format!("{{\"cached_tokens\":{cached_tokens},\"created_cache_tokens\":{created}}}"))
+    }
+
+    /// `prompt_details`: only in the final usage.
+    fn usage(&self, generated_tokens: usize, prompt_details: Option<String>) -> String {
         let prompt_tokens = self.prompt_tokens;
         let total = prompt_tokens + generated_tokens;
-        let details = match cached_tokens.filter(|_| self.details) {
-            Some(cached) => {
-                let created = (prompt_tokens / self.block_size_tokens * self.block_size_tokens).saturating_sub(cached);
-                format!(",\"prompt_tokens_details\":{{\"cached_tokens\":{cached},\"created_cache_tokens\":{created}}}")
-            }
-            None if cached_tokens.is_some() => ",\"prompt_tokens_details\":null".to_owned(),
-            None => String::new(),
-        };
+        let details = prompt_details.map_or_else(String::new, |json| format!(",\"prompt_tokens_details\":{json}"));
         format!(
             "{{\"prompt_tokens\":{prompt_tokens},\"total_tokens\":{total},\"completion_tokens\":{generated_tokens}{details}}}"
         )

@@ -103,6 +103,7 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
         prompt_tokens: prompt.tokens,
         block_size_tokens: config.block_size_tokens,
         details: !config.no_prompt_tokens_details,
+        zero_details: !config.omit_zero_cached_tokens,
     };
     let mut ticket = shared.engine.submit(Job { prompt, max_tokens, every_token: stream.is_some() });
     if let Some(options) = stream {

@@ -88,6 +88,28 @@ async fn a_repeated_prompt_is_cached_and_everything_is_counted() {
 }
 
 #[tokio::test]
+async fn a_stream_tells_of_cached_tokens_and_the_cache_forgets_beyond_its_capacity() {
+    let timing = Timing { time_scale: 0.0, ..Timing::default() };
+    let sim = WorkerSim::start(SimConfig { timing, kv_blocks: 64, ..SimConfig::default() }).unwrap();
+    let (_, page) = get(sim.addr(), "/metrics").await;
+    let config = page.lines().find(|line| line.starts_with("vllm:cache_config_info{")).unwrap();
+    assert!(config.contains("block_size=\"16\"") && config.contains("num_gpu_blocks=\"64\""), "{config}");
+    // A prompt of 650 tokens fills 40 blocks, so that two of them do not fit side by side.
+    let mut cached = Vec::new();
+    for name in ["a", "a", "b", "a", "a"] {
+        let body = json!({"prompt": name.repeat(2600), "max_tokens": 2, "stream": true,
+            "stream_options": {"include_usage": true}})
+        .to_string();
+        let (_, _, text) = call(sim.addr(), "POST", "/v1/completions", body.as_bytes()).await.unwrap();
+        let event = text.lines().filter_map(|line| line.strip_prefix("data: ")).rfind(|event| *event != "[DONE]");
+        let last: Value = serde_json::from_str(event.unwrap()).unwrap();
+        cached.push(last["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap());
+    }
+    assert_eq!((cached[0], cached[1], cached[2], cached[4]), (0, 640, 0, 640));
+    assert!(cached[3] < 640 - 16 * 10, "b took the room of a's end: {cached:?}");
+}
+
+#[tokio::test]
 async fn an_answer_sent_back_in_the_next_turn_is_cached_too() {
     let sim = instant();
     let user = json!({"role": "user", "content": "x".repeat(401)});

@@ -18,6 +18,7 @@ fn answer(api: Api) -> Answer {
         prompt_tokens: 400,
         block_size_tokens: 32,
         details: true,
+        zero_details: true,
     }
 }
 
@@ -108,9 +109,26 @@ fn a_whole_answer_has_text_and_usage() {
         assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 384);
         assert_eq!(json["choices"][0]["finish_reason"], "length");
     }
-    let quiet = Answer { details: false, ..answer(Api::Chat) };
-    let json: Value = serde_json::from_str(&quiet.whole(8, 384)).unwrap();
-    assert!(json["usage"]["prompt_tokens_details"].is_null());
+}
+
+#[test]
+fn an_engine_may_tell_of_cached_tokens_always_of_hits_only_or_never() {
+    for (details, zero_details, cached_tokens, want) in [
+        (true, true, 384, Some(384)),
+        (true, true, 0, Some(0)),
+        (true, false, 384, Some(384)),
+        (true, false, 0, None),
+        (false, true, 384, None),
+    ] {
+        let answer = Answer { details, zero_details, ..answer(Api::Chat) };
+        let told = |json: &Value| json["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+        let whole: Value = serde_json::from_str(&answer.whole(8, cached_tokens)).unwrap();
+        let chunk = event(&answer.usage_chunk(8, cached_tokens));
+        assert_eq!((told(&whole), told(&chunk)), (want, want), "{details} {zero_details} {cached_tokens}");
+        // vLLM writes null into a whole answer and leaves nulls out of a stream.
+        let keys = [&whole, &chunk].map(|json| json["usage"].get("prompt_tokens_details").is_some());
+        assert_eq!(keys, [true, want.is_some()]);
+    }
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! Finds the JSON in an answer: the whole body, or the `data` of server-sent events.
+
+use super::find;
+use super::object::{ObjectReader, Usage};
+
+/// Reads `usage` out of one answer, however its bytes are cut into pieces.
+///
+/// Takes the plain text of the answer: a compressed one says nothing. Holds about a hundred bytes and never allocates.
+///
+/// ```
+/// let mut reader = warmroute::response::UsageReader::default();
+/// reader.feed(b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":400,\"completion_tok");
+/// assert_eq!(reader.usage(), None);
+/// reader.feed(b"ens\":8,\"prompt_tokens_details\":{\"cached_tokens\":384}}}\n\ndata: [DONE]\n\n");
+/// assert_eq!(reader.usage().and_then(|usage| usage.cached_tokens), Some(384));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct UsageReader {
+    place: Place,
+    object: ObjectReader,
+}
+
+/// Where in the answer the next byte stands.
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    /// Nothing but white space was read: a body or a stream may follow.
+    #[default]
+    Start,
+    /// In a body that is one JSON object.
+    Body,
+    /// In the first bytes of a stream's line, of which so many are those of [`DATA`].
+    LineStart { matched: usize },
+    /// Behind `data:`.
+    DataLine,
+    /// In a line that is a comment or another field.
+    OtherLine,
+}
+
+/// The field of an event that carries its text.
+///
+/// Source: WHATWG HTML, "Server-sent events", section "Parsing an event stream". A line ends with LF or CR LF here; a
+/// CR alone, which that text allows too, is written by no engine.
+const DATA: &[u8] = b"data:";
+
+impl UsageReader {
+    /// Takes the next piece of the answer.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some((&byte, behind)) = rest.split_first() {
+            rest = match self.place {
+                Place::Start => {
+                    self.start(byte);
+                    // The first byte of a body or line is read again as such.
+                    if matches!(self.place, Place::Start) { behind } else { rest }
+                }
+                Place::Body => {
+                    self.object.feed(rest);
+                    return;
+                }
+                Place::LineStart { matched } => {
+                    self.line_start(byte, matched);
+                    behind
+                }
+                Place::DataLine => {
+                    let (line, behind) = self.rest_of_line(rest);
+                    self.object.feed(line);
+                    behind
+                }
+                Place::OtherLine => self.rest_of_line(rest).1,
+            };
+        }
+    }
+
+    /// The last `usage` object that was read to its end; `None` if there was none yet.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.object.usage()
+    }
+
+    fn start(&mut self, byte: u8) {
+        match byte {
+            b'{' => self.place = Place::Body,
+            // White space and a byte order mark.
+            b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf => {}
+            _ => self.place = Place::LineStart { matched: 0 },
+        }
+    }
+
+    fn line_start(&mut self, byte: u8, matched: usize) {
+        self.place = match byte {
+            b'\n' => {
+                // An empty line ends an event, so that whatever was wrong with it is over.
+                if matched == 0 {
+                    self.object.end_event();
+                }
+                Place::LineStart { matched: 0 }
+            }
+            b'\r' if matched == 0 => self.place,
+            _ if DATA.get(matched) != Some(&byte) => Place::OtherLine,
+            _ if matched + 1 == DATA.len() => {
+                self.object.begin_line();
+                Place::DataLine
+            }
+            _ => Place::LineStart { matched: matched + 1 },
+        };
+    }
+
+    /// What is there of the current line, and what stands behind it if its end is there.
+    fn rest_of_line<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let Some((line, behind)) = find(bytes, [b'\n', b'\n']).and_then(|end| bytes.split_at_checked(end)) else {
+            return (bytes, &[]);
+        };
+        self.place = Place::LineStart { matched: 0 };
+        (line, behind.get(1..).unwrap_or_default())
+    }
+}
