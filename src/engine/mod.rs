@@ -7,7 +7,7 @@ pub mod vllm;
 
 use std::fmt;
 
-use crate::worker::LoadReport;
+use crate::worker::{AdapterHash, AdapterList, Adapters, LoadReport};
 use prometheus::Sample;
 
 /// Every engine whose metrics can be read.
@@ -20,6 +20,8 @@ pub struct Dialect {
     pub name: &'static str,
     /// What is read. Of several gauges for one field, the first that gives a number counts.
     pub gauges: &'static [Gauge],
+    /// Where the LoRA adapters stand; `None` if the engine does not tell them.
+    pub adapters: Option<AdapterLabels>,
 }
 
 /// Where one field of the report stands in the page.
@@ -33,6 +35,22 @@ pub struct Gauge {
     pub reading: Reading,
     /// What several series make together.
     pub fold: Fold,
+}
+
+/// The labels of one metric that tell the LoRA adapters, each list separated by commas.
+///
+/// The metric's value is the time of the telling. Each mix of adapters is a series of its own that stays in the page,
+/// so only the newest is true.
+#[derive(Debug)]
+pub struct AdapterLabels {
+    /// The metric's whole name.
+    pub metric: &'static str,
+    /// The label with the most adapters of one batch.
+    pub max: &'static str,
+    /// The label with the adapters in the running batch.
+    pub running: &'static str,
+    /// The label with the adapters in the queue.
+    pub waiting: &'static str,
 }
 
 /// A field of [`LoadReport`]; unit and meaning are told there.
@@ -101,8 +119,14 @@ impl std::error::Error for PageError {}
 /// that has them without a usable number is a report of a living worker whose load is unknown.
 pub fn read_report(page: &[u8], dialect: &Dialect) -> Result<LoadReport, PageError> {
     let mut tallies = vec![Tally::Absent; dialect.gauges.len()];
-    let is_wanted = |name: &[u8]| dialect.gauges.iter().any(|gauge| gauge.metric.as_bytes() == name);
+    let mut newest_adapters = None;
+    let tells_adapters = |name: &[u8]| dialect.adapters.as_ref().is_some_and(|labels| labels.metric.as_bytes() == name);
+    let is_wanted =
+        |name: &[u8]| tells_adapters(name) || dialect.gauges.iter().any(|gauge| gauge.metric.as_bytes() == name);
     for sample in prometheus::samples(page, is_wanted) {
+        if tells_adapters(sample.name) {
+            newest_adapters = newer(newest_adapters, sample);
+        }
         for (gauge, tally) in dialect.gauges.iter().zip(&mut tallies) {
             if gauge.metric.as_bytes() == sample.name {
                 tally.add(gauge.read(&sample), gauge.fold);
@@ -121,6 +145,10 @@ pub fn read_report(page: &[u8], dialect: &Dialect) -> Result<LoadReport, PageErr
         block_tokens: field(Field::BlockTokens),
         kv_blocks: field(Field::KvBlocks),
         started_at_s: field(Field::StartedAt),
+        adapters: match (&dialect.adapters, newest_adapters) {
+            (Some(labels), Some(sample)) => labels.read(&sample),
+            _ => Adapters::UNTOLD,
+        },
     };
     let names_load = dialect.gauges.iter().zip(&tallies).any(|(gauge, tally)| {
         matches!(gauge.field, Field::Waiting | Field::Running | Field::KvUsage) && !matches!(tally, Tally::Absent)
@@ -135,6 +163,26 @@ impl Gauge {
             Reading::Label(name) => sample.label(name).and_then(prometheus::number),
         };
         number.and_then(|number| self.field.in_range(number))
+    }
+}
+
+/// The one of the two with the larger value; of equal ones the first. One without a value tells no time and loses.
+fn newer<'p>(so_far: Option<Sample<'p>>, next: Sample<'p>) -> Option<Sample<'p>> {
+    let Some(time) = next.value else { return so_far };
+    so_far.filter(|so_far| so_far.value.is_some_and(|newest| newest >= time)).or(Some(next))
+}
+
+impl AdapterLabels {
+    fn read(&self, sample: &Sample<'_>) -> Adapters {
+        let max = sample.label(self.max).and_then(|max| str::from_utf8(max).ok()?.parse().ok());
+        let list = |label: &str| -> AdapterList {
+            // An escaped name hashes as it is written and thus never matches: names with quotes are not worth the code.
+            let names = sample.label(label).unwrap_or_default().split(|&byte| byte == b',');
+            names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()).map(AdapterHash::of).collect()
+        };
+        // A server without LoRA may say 0 places, which is none of our business, rather than that all are taken.
+        let max = max.filter(|&max| max > 0);
+        Adapters { max, running: list(self.running), waiting: list(self.waiting) }
     }
 }
 
@@ -202,6 +250,7 @@ mod tests {
             Gauge { field: Field::KvBlocks, metric: "i", reading: Reading::Label("blocks"), fold: Fold::Sum },
             Gauge { field: Field::StartedAt, metric: "s", reading: Reading::Value, fold: Fold::Max },
         ],
+        adapters: Some(AdapterLabels { metric: "l", max: "max", running: "run", waiting: "wait" }),
     };
 
     #[test]
@@ -213,6 +262,7 @@ mod tests {
             block_tokens: None,
             kv_blocks: None,
             started_at_s: None,
+            adapters: Adapters::UNTOLD,
         };
         const ZERO: LoadReport = LoadReport { waiting: Some(0.0), ..EMPTY };
         const CASES: &[(&str, &str, LoadReport)] = &[
@@ -246,6 +296,35 @@ mod tests {
         for (name, page, report) in CASES {
             assert_eq!(read_report(page.as_bytes(), &TABLE), Ok(*report), "{name}");
         }
+    }
+
+    #[test]
+    fn the_newest_series_tells_the_adapters() {
+        let adapters = |max: u16, running: &[&str], waiting: &[&str]| {
+            let list = |names: &[&str]| names.iter().map(|name| AdapterHash::of(name.as_bytes())).collect();
+            Adapters { max: Some(max).filter(|&max| max > 0), running: list(running), waiting: list(waiting) }
+        };
+        let many: Vec<String> = (0..17).map(|number| format!("a{number}")).collect();
+        let cases: &[(&str, String, Adapters)] = &[
+            ("one", "l{max=\"4\",run=\"a,b\",wait=\"c\"} 1.7e9".into(), adapters(4, &["a", "b"], &["c"])),
+            ("newest last", "l{max=\"4\",run=\"a\"} 1\nl{max=\"4\",run=\"b\"} 2".into(), adapters(4, &["b"], &[])),
+            ("newest first", "l{max=\"4\",run=\"b\"} 2\nl{max=\"4\",run=\"a\"} 1".into(), adapters(4, &["b"], &[])),
+            ("nothing runs now", "l{max=\"4\",run=\"a\"} 1\nl{max=\"4\",run=\"\"} 2".into(), adapters(4, &[], &[])),
+            ("no time", "l{max=\"4\",run=\"a\"} 1\nl{max=\"4\",run=\"b\"} NaN".into(), adapters(4, &["a"], &[])),
+            ("blanks", "l{max=\"4\",run=\" a, b ,\"} 1".into(), adapters(4, &["a", "b"], &[])),
+            ("no LoRA", "l{max=\"0\",run=\"\",wait=\"\"} 1".into(), Adapters::UNTOLD),
+            ("places unreadable", "l{max=\"-1\",run=\"a\"} 1".into(), adapters(0, &["a"], &[])),
+            ("cut", format!("l{{max=\"32\",run=\"{}\"}} 1", many.join(",")), {
+                let names: Vec<&str> = many.iter().map(String::as_str).collect();
+                adapters(32, &names, &[])
+            }),
+            ("no such metric", "lx{max=\"4\",run=\"a\"} 1".into(), Adapters::UNTOLD),
+        ];
+        for (name, lines, want) in cases {
+            let report = read_report(format!("w 0\n{lines}\n").as_bytes(), &TABLE).unwrap();
+            assert_eq!(report.adapters, *want, "{name}");
+        }
+        assert_eq!(read_report(b"l{max=\"4\",run=\"a\"} 1\n", &TABLE), Err(PageError::NothingKnown));
     }
 
     #[test]
@@ -322,6 +401,7 @@ mod tests {
             block_tokens: all(&size, 1.0, 1e6).map(|()| size.iter().copied().fold(f64::MAX, f64::min)),
             kv_blocks: all(&blocks, 1.0, 1e9).map(|()| blocks.iter().sum()),
             started_at_s: all(&s, 1.0, 1e11).map(|()| max(&s)),
+            adapters: Adapters::UNTOLD,
         };
         let names_load = ![&w, &u, &u_old].iter().all(|numbers| numbers.is_empty());
         names_load.then_some(report).ok_or(PageError::NothingKnown)

@@ -4,7 +4,7 @@
 //! (older names, several engines, several API servers) `PrometheusStatLogger` in `vllm/v1/metrics/loggers.py` of
 //! vllm-project/vllm at commit 005a810bc40f, after 0.9.
 
-use super::{Dialect, Field, Fold, Gauge, Reading};
+use super::{AdapterLabels, Dialect, Field, Fold, Gauge, Reading};
 
 /// What vLLM's V1 engine says.
 ///
@@ -45,6 +45,14 @@ pub static VLLM: Dialect = Dialect {
             fold: Fold::Max,
         },
     ],
+    // Only where the server was started with `--enable-lora`. It has no label for the engine: with several engines it
+    // is what one of them said last, of which vLLM itself warns.
+    adapters: Some(AdapterLabels {
+        metric: "vllm:lora_requests_info",
+        max: "max_lora",
+        running: "running_lora_adapters",
+        waiting: "waiting_lora_adapters",
+    }),
 };
 
 #[cfg(test)]
@@ -54,7 +62,7 @@ mod tests {
 
     use super::*;
     use crate::engine::read_report;
-    use crate::worker::LoadReport;
+    use crate::worker::{AdapterFit, AdapterHash, AdapterList, Adapters, LoadReport};
 
     const PAGE: &str = include_str!("../../tests/testdata/vllm-0.32.0-metrics.txt");
 
@@ -65,6 +73,8 @@ mod tests {
         block_tokens: Some(32.0),
         kv_blocks: Some(32_768.0),
         started_at_s: Some(1_795_955_044.35),
+        // The captured server runs without LoRA.
+        adapters: Adapters::UNTOLD,
     };
 
     #[test]
@@ -97,6 +107,28 @@ mod tests {
         let report = |page: &str| read_report(page.as_bytes(), &VLLM).map(|report| report.kv_usage);
         assert_eq!(report(older), Ok(Some(0.5)));
         assert_eq!(report(&format!("{older}vllm:kv_cache_usage_perc{{model_name=\"m\"}} 0.125\n")), Ok(Some(0.125)));
+    }
+
+    /// What a server with `--enable-lora --max-loras 2` adds to the page, by `PrometheusStatLogger`; not captured.
+    const LORA_LINES: &str = "\
+# HELP vllm:lora_requests_info Running stats on lora requests.
+# TYPE vllm:lora_requests_info gauge
+vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"} 1.7959551044577369e+09
+vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql,chat\",waiting_lora_adapters=\"law\"} \
+1.7959551138802105e+09
+vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql\",waiting_lora_adapters=\"sql\"} 1.795955109131877e+09
+";
+
+    #[test]
+    fn a_page_of_a_lora_server_tells_its_adapters() {
+        let list = |names: &[&[u8]]| -> AdapterList { names.iter().map(|name| AdapterHash::of(name)).collect() };
+        let adapters = Adapters { max: Some(2), running: list(&[b"sql", b"chat"]), waiting: list(&[b"law"]) };
+        let report = read_report(format!("{PAGE}{LORA_LINES}").as_bytes(), &VLLM);
+        assert_eq!(report, Ok(LoadReport { adapters, ..IDLE }));
+        let fit = |name: &[u8]| adapters.fit(AdapterHash::of(name));
+        assert_eq!((fit(b"chat"), fit(b"law")), (AdapterFit::Running, AdapterFit::Waiting));
+        // A request for the base model names no adapter, and neither does one for an adapter that nobody uses.
+        assert_eq!(fit(b"tiny"), AdapterFit::Full);
     }
 
     #[test]
