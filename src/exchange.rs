@@ -1,16 +1,18 @@
-//! One request, from its decision to its end: where it is counted, and who really answered.
+//! One request, from its decision to its end: where it is counted, who really answered, and what its prompt left there.
 //!
 //! ```text
 //! sent        counted at the first pick, at once: the next decision, a millisecond later, must see it
 //! answered    counted where it really is: a retry or Envoy's own fallback may have gone elsewhere
-//! first byte  no longer prefilling
+//! first byte  no longer prefilling: its prompt is in the worker's cache
 //! end         no longer counted, exactly once, whatever happened before
 //! ```
 
+use crate::index::Recorded;
 use crate::pool::Pool;
-use crate::router::new_request;
+use crate::prefix::BlockHash;
 use crate::schedule::Decision;
 use crate::shared::inflight::Held;
+use crate::time::Timestamp;
 use crate::worker::WorkerId;
 
 /// Who answered, against what was decided.
@@ -34,7 +36,32 @@ pub enum Source {
     /// An upstream that is none of the pool's workers: the cluster has endpoints that the pool does not know.
     Stranger,
     /// The host itself: nobody could be reached, a time-out, a limit.
-    Host,
+    Host {
+        /// The worker that it tried last, in vain.
+        tried: Option<WorkerId>,
+    },
+}
+
+/// How long a request's prompt is, as far as it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PromptSize {
+    /// Bytes of the prompt as it was hashed.
+    pub bytes: u64,
+    /// About how many tokens that is.
+    pub tokens: u32,
+    /// Whether all of the prompt was read.
+    pub is_whole: bool,
+}
+
+/// A worker of which the index believes that this request's prompt is in its cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Credit {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Bytes of the prompt that it was believed to hold before the request.
+    pub matched_bytes: u64,
+    /// What was recorded there before.
+    pub recorded: Recorded,
 }
 
 /// One request of a pool.
@@ -43,21 +70,27 @@ pub struct Exchange {
     decision: Option<Decision>,
     /// Where it is counted, and as what. Taken when it ends.
     counted: Option<(WorkerId, Held)>,
-    prompt_tokens: u32,
+    prompt: PromptSize,
+    decided_at: Timestamp,
+    /// The prompt's blocks, for what is recorded after the decision; empty where nothing was recorded with it.
+    blocks: Box<[BlockHash]>,
+    credit: Option<Credit>,
+    has_first_byte: bool,
 }
 
 impl Exchange {
-    /// A request with a prompt of about `prompt_tokens`, of which nothing was decided yet.
+    /// A request with this prompt, about which it is decided now.
     #[must_use]
-    pub fn new(prompt_tokens: u32) -> Self {
-        Self { decision: None, counted: None, prompt_tokens }
+    pub fn new(prompt: PromptSize, now: Timestamp) -> Self {
+        Self { prompt, decided_at: now, ..Self::default() }
     }
 
     /// The request is sent as `decision` says: counts it at the first pick.
     pub fn handle_decision(&mut self, pool: &mut Pool, decision: Decision) {
         self.decision = Some(decision);
         if let Some(worker) = decision.picks.first() {
-            self.count_at(pool, worker);
+            let uncached_tokens = self.prompt.tokens.saturating_sub(decision.matched_tokens).max(1);
+            self.count_at(pool, worker, uncached_tokens);
         }
     }
 
@@ -69,10 +102,11 @@ impl Exchange {
                 self.handle_end(pool);
                 return Answerer::Other;
             }
-            Source::Host => return Answerer::Host,
+            Source::Host { .. } => return Answerer::Host,
         };
         if self.counted.is_none_or(|(counted_at, _)| counted_at != worker) {
-            self.count_at(pool, worker);
+            // What that worker holds of the prompt was not asked when the request was decided.
+            self.count_at(pool, worker, self.prompt.tokens);
         }
         let picks = self.decision.map(|decision| decision.picks).unwrap_or_default();
         match picks.as_slice().iter().position(|&pick| pick == worker) {
@@ -84,6 +118,7 @@ impl Exchange {
 
     /// The answer's first byte has come: its prompt is prefilled. Returns whether that changed what is counted.
     pub fn handle_first_byte(&mut self, pool: &mut Pool) -> bool {
+        self.has_first_byte = true;
         let Some((worker, held)) = &mut self.counted else { return false };
         let prefill = Held { prefilling: held.prefilling, prefill_tokens: held.prefill_tokens, ..Held::default() };
         held.subtract(prefill);
@@ -104,14 +139,55 @@ impl Exchange {
         self.decision.as_ref()
     }
 
-    fn count_at(&mut self, pool: &mut Pool, worker: WorkerId) {
-        let held = match self.counted.take() {
-            Some((before, held)) => {
-                pool.release(before, held);
-                held
+    /// How long its prompt is.
+    #[must_use]
+    pub const fn prompt(&self) -> PromptSize {
+        self.prompt
+    }
+
+    /// When it was decided where it goes.
+    #[must_use]
+    pub const fn decided_at(&self) -> Timestamp {
+        self.decided_at
+    }
+
+    /// Its prompt's blocks, if they were recorded.
+    #[must_use]
+    pub const fn blocks(&self) -> &[BlockHash] {
+        &self.blocks
+    }
+
+    /// Which worker is believed to get its prompt into the cache.
+    #[must_use]
+    pub const fn credit(&self) -> Option<&Credit> {
+        self.credit.as_ref()
+    }
+
+    /// Whether the answer's first byte has come.
+    #[must_use]
+    pub const fn has_first_byte(&self) -> bool {
+        self.has_first_byte
+    }
+
+    /// Notes that the prompt's `blocks` were recorded at a worker.
+    pub fn note_blocks(&mut self, blocks: &[BlockHash]) {
+        self.blocks = blocks.into();
+    }
+
+    /// Moves the credit, or takes it away; returns what it was.
+    pub const fn set_credit(&mut self, credit: Option<Credit>) -> Option<Credit> {
+        std::mem::replace(&mut self.credit, credit)
+    }
+
+    fn count_at(&mut self, pool: &mut Pool, worker: WorkerId, uncached_tokens: u32) {
+        let mut held =
+            Held { requests: 1, prefilling: 1, prefill_tokens: uncached_tokens, context_tokens: self.prompt.tokens };
+        if let Some((before, counted)) = self.counted.take() {
+            pool.release(before, counted);
+            if counted.prefilling == 0 {
+                held = counted;
             }
-            None => new_request(self.prompt_tokens),
-        };
+        }
         pool.hold(worker, held);
         self.counted = Some((worker, held));
     }
@@ -126,7 +202,6 @@ mod tests {
     use crate::rng::Rng;
     use crate::schedule::{Branch, Picks};
     use crate::shared::fleet::Fleet;
-    use crate::time::Timestamp;
 
     const WORKERS: u16 = 3;
 
@@ -134,7 +209,7 @@ mod tests {
         let addresses: Vec<String> = (0..WORKERS).map(|worker| format!("10.0.0.{}:80", worker + 1)).collect();
         let mut fleet = Fleet::default();
         fleet.admit(addresses.iter().map(String::as_str), Timestamp::default());
-        let mut pool = Pool::new("llm", &addresses);
+        let mut pool = Pool::new("llm", &addresses, 1);
         pool.set_fleet(fleet);
         pool
     }
@@ -142,7 +217,12 @@ mod tests {
     fn decision(workers: &[u16]) -> Decision {
         let mut picks = Picks::default();
         workers.iter().for_each(|&worker| picks.push(WorkerId(worker)));
-        Decision { picks, branch: Branch::Home, is_panic: false }
+        Decision { picks, branch: Branch::Home, is_panic: false, matched_tokens: 0 }
+    }
+
+    fn exchange(prompt_tokens: u32) -> Exchange {
+        let prompt = PromptSize { bytes: u64::from(prompt_tokens) * 4, tokens: prompt_tokens, is_whole: true };
+        Exchange::new(prompt, Timestamp::default())
     }
 
     fn counts(pool: &Pool) -> Vec<(u32, u32)> {
@@ -151,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_request_is_counted_where_it_is_and_nowhere_after_its_end() {
-        let (mut pool, mut exchange) = (pool(), Exchange::new(100));
+        let (mut pool, mut exchange) = (pool(), exchange(100));
         exchange.handle_decision(&mut pool, decision(&[0, 1]));
         assert_eq!(counts(&pool), [(1, 100), (0, 0), (0, 0)]);
         assert_eq!(exchange.handle_answer(&mut pool, Source::Worker(WorkerId(1))), Answerer::LaterPick);
@@ -175,12 +255,12 @@ mod tests {
             Case { picks: &[0, 1], source: Source::Worker(WorkerId(0)), want: Answerer::FirstPick },
             Case { picks: &[0, 1], source: Source::Worker(WorkerId(1)), want: Answerer::LaterPick },
             Case { picks: &[0, 1], source: Source::Worker(WorkerId(2)), want: Answerer::Other },
-            Case { picks: &[0, 1], source: Source::Host, want: Answerer::Host },
+            Case { picks: &[0, 1], source: Source::Host { tried: None }, want: Answerer::Host },
             Case { picks: &[0, 1], source: Source::Stranger, want: Answerer::Other },
             Case { picks: &[], source: Source::Worker(WorkerId(2)), want: Answerer::Other },
         ];
         for case in CASES {
-            let (mut pool, mut exchange) = (pool(), Exchange::new(1));
+            let (mut pool, mut exchange) = (pool(), exchange(1));
             exchange.handle_decision(&mut pool, decision(case.picks));
             let got = exchange.handle_answer(&mut pool, case.source);
             assert_eq!(got, case.want, "{:?} answered by {:?}", case.picks, case.source);
@@ -194,7 +274,7 @@ mod tests {
         for seed in 0..5_000 {
             let mut rng = Rng::new(seed);
             let mut pool = pool();
-            let mut exchanges: Vec<Exchange> = (0..4).map(|tokens| Exchange::new(tokens * 50)).collect();
+            let mut exchanges: Vec<Exchange> = (0..4).map(|tokens| exchange(tokens * 50 + 1)).collect();
             for _ in 0..40 {
                 let exchange = &mut exchanges[rng.below(4) as usize];
                 let worker = rng.below(u32::from(WORKERS)) as u16;

@@ -46,9 +46,18 @@ stats! {
     DecisionDrawn Counter "warmroute_decision_drawn_total" "decisions: the worker was drawn (`random`)"
     DecisionLeastLoad Counter "warmroute_decision_least_load_total" "decisions: the worker had the least load (`least-load`)"
     DecisionHome Counter "warmroute_decision_home_total" "decisions: the prefix hashes to the worker (`prefix-hash`)"
-    DecisionSpill Counter "warmroute_decision_spill_total" "decisions: the prefix's home was over its bound (`prefix-hash`)"
+    DecisionSpill Counter "warmroute_decision_spill_total" "decisions: the prefix's home was over its bound (`prefix-hash`), or a worker that holds more was too loaded (`prefix-cache`)"
     DecisionNoPrefix Counter "warmroute_decision_no_prefix_total" "decisions: no prefix to hash, so the least load (`prefix-hash`)"
-    AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes"
+    DecisionWarm Counter "warmroute_decision_warm_total" "decisions: no other worker holds more of the prompt (`hybrid`, `prefix-cache`)"
+    DecisionCooler Counter "warmroute_decision_cooler_total" "decisions: another worker holds more of the prompt, but would serve it later (`hybrid`)"
+    DecisionCold Counter "warmroute_decision_cold_total" "decisions: no worker holds any of the prompt (`hybrid`, `prefix-cache`)"
+    DecisionSession Counter "warmroute_decision_session_total" "decisions: the session's worker (`session`)"
+    DecisionSessionSpill Counter "warmroute_decision_session_spill_total" "decisions: the session's worker was over its bound (`session`)"
+    DecisionNoSession Counter "warmroute_decision_no_session_total" "decisions: no session named, so the least load (`session`)"
+    DecisionKvRoom Counter "warmroute_decision_kv_room_total" "decisions: the most room in the KV cache (`kv-utilization`)"
+    DecisionScore Counter "warmroute_decision_score_total" "decisions: the highest sum of scores (`weighted`)"
+    RoutePolicyUnknown Counter "warmroute_route_policy_unknown_total" "requests whose route names a policy that `routePolicies` does not have: the policy of all routes decides"
+    AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes or its requests"
     UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object with a prompt"
     UnroutedNoBody Counter "warmroute_unrouted_no_body_total" "requests left to Envoy's fallback policy: no body"
     UnroutedNoWorkers Counter "warmroute_unrouted_no_workers_total" "requests left to Envoy's fallback policy: no worker of the pool has a place in the fleet page"
@@ -66,6 +75,10 @@ stats! {
     LeaseTaken Counter "warmroute_lease_taken_total" "times that a VM became the one that polls a pool"
     PageConflicts Counter "warmroute_page_conflicts_total" "writes of a shared page given up because other VMs were faster; the next write mends it"
     PageNewer Counter "warmroute_page_newer_total" "shared pages left alone because a newer version of the plugin wrote them"
+    PredictedCachedTokens Counter "warmroute_predicted_cached_tokens_total" "prompt tokens that were believed to be in the worker's KV cache, of requests whose engine told how many were"
+    CachedTokens Counter "warmroute_cached_tokens_total" "prompt tokens that were, of the same requests: `usage.prompt_tokens_details.cached_tokens`"
+    PredictionErrorTokens Histogram "warmroute_prediction_error_tokens" "how far the two are apart, for each of these requests, prompt tokens"
+    MatchPercent Histogram "warmroute_match_percent" "how much of the prompt the index found at the worker, percent, for each decision that asked it"
     DecisionUs Histogram "warmroute_decision_us" "time from the read body to the decision, microseconds"
     BodyBytes Histogram "warmroute_body_bytes" "bytes of body read for a decision"
 }
@@ -87,6 +100,14 @@ impl From<Branch> for Stat {
             Branch::Home => Self::DecisionHome,
             Branch::Spill => Self::DecisionSpill,
             Branch::NoPrefix => Self::DecisionNoPrefix,
+            Branch::Warm => Self::DecisionWarm,
+            Branch::Cooler => Self::DecisionCooler,
+            Branch::Cold => Self::DecisionCold,
+            Branch::Session => Self::DecisionSession,
+            Branch::SessionSpill => Self::DecisionSessionSpill,
+            Branch::NoSession => Self::DecisionNoSession,
+            Branch::KvRoom => Self::DecisionKvRoom,
+            Branch::Score => Self::DecisionScore,
         }
     }
 }

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use warmroute::config::{Config, KeyDoc};
 use warmroute::schedule::POLICIES;
+use warmroute::schedule::filter::FILTERS;
+use warmroute::schedule::scorer::SCORERS;
 use warmroute::stats::{POOL_GAUGES, STATS, StatDoc, pool_gauge_name};
 
 fn root() -> PathBuf {
@@ -53,6 +55,14 @@ fn the_configuration_page_is_current() {
     page.push_str("\n## Policies\n\n| `policy.name` | a request goes to |\n|---|---|\n");
     for policy in POLICIES {
         writeln!(page, "| `{}` | {} |", policy.name, policy.doc).unwrap();
+    }
+    page.push_str("\n## Scorers of `weighted`\n\n| `type` | higher for |\n|---|---|\n");
+    for scorer in SCORERS {
+        writeln!(page, "| `{}` | {} |", scorer.name, scorer.doc).unwrap();
+    }
+    page.push_str("\n## Filters of `weighted`\n\n| `type` | keeps |\n|---|---|\n");
+    for filter in FILTERS {
+        writeln!(page, "| `{}` | {} |", filter.name, filter.doc).unwrap();
     }
     check_page("docs/configuration.md", &page);
 }

@@ -16,18 +16,61 @@ use crate::worker::WORKERS_MAX;
 /// All that the operator decides.
 #[derive(Debug)]
 pub struct Config {
-    /// The chosen policy's name.
-    pub policy_name: &'static str,
-    /// The chosen policy.
-    pub policy: Box<dyn Policy>,
+    /// The policies: the one for all routes first, then those that a route's metadata may name. At least one.
+    pub policies: Vec<NamedPolicy>,
     /// The pools, at least one, each with another cluster.
     pub pools: Vec<PoolConfig>,
     /// How workers are scraped.
     pub poll: PollConfig,
     /// What of a request is read.
     pub request: RequestConfig,
+    /// Where a client names its session.
+    pub session: SessionConfig,
+    /// The index of the workers' caches.
+    pub index: IndexConfig,
+    /// Gateways that share the workers, this one included.
+    pub gateways: u32,
     /// Whether answers carry the decision in `x-warmroute-*` headers.
     pub response_headers: bool,
+}
+
+/// A policy, and the name by which a route chooses it.
+#[derive(Debug)]
+pub struct NamedPolicy {
+    /// What the route's metadata says; empty for the policy of all other routes.
+    pub route_name: String,
+    /// The policy's own name.
+    pub name: &'static str,
+    /// The policy.
+    pub policy: Box<dyn Policy>,
+}
+
+/// Where a client names its session; empty = nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// A request header.
+    pub header: String,
+    /// A cookie.
+    pub cookie: String,
+    /// A string at the top of the body.
+    pub body_key: String,
+}
+
+impl SessionConfig {
+    /// Whether there is no place where a session is named.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.header.is_empty() && self.cookie.is_empty() && self.body_key.is_empty()
+    }
+}
+
+/// The index of the workers' caches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexConfig {
+    /// Pages of 4 KB for each pool.
+    pub pages: u32,
+    /// Tokens that a worker's KV cache holds, where its metrics do not tell.
+    pub kv_tokens_assumed: u32,
 }
 
 /// One pool.
@@ -96,17 +139,39 @@ impl Default for PollConfig {
 }
 
 fn read_config(section: &mut Section<'_>) -> Config {
-    let (policy_name, policy) = section.text_or_section(
-        "policy",
-        "name",
-        "how a worker is chosen; a policy's own keys stand beside its name",
-        read_policy,
-    );
+    let mut policies = vec![read_policy_at(section, String::new())];
+    policies.extend(section.list(
+        "routePolicies",
+        0..=ROUTE_POLICIES_MAX,
+        "other policies for single routes, by the name in the route's `metadata.filter_metadata.warmroute.policy`",
+        |section, _| {
+            let route_name =
+                section.required_string("name", 1..=NAME_BYTES_MAX, "what the route's metadata says to choose it");
+            read_policy_at(section, route_name)
+        },
+    ));
+    let route_names = policies.iter().skip(1).map(|policy| policy.route_name.as_str());
+    refuse_repeated(section, "routePolicies", route_names, "policies with different names");
     let pools = section.list("pools", 1..=POOLS_MAX, "the pools; one for each Envoy cluster of workers", read_pool);
     refuse_repeated(section, "pools", pools.iter().map(|pool| pool.cluster.as_str()), "pools with different clusters");
+    let session = section.section(
+        "session",
+        "how a client names its session; nothing is read where nothing is named",
+        read_session,
+    );
+    if section.is_clean() && session.is_empty() && policies.iter().any(|policy| policy.name == SESSION_POLICY) {
+        section.refuse("session", "an object that says where sessions are named, as the policy `session` is used");
+    }
     Config {
-        policy_name,
-        policy,
+        policies,
+        session,
+        index: section.section("index", "what is remembered of the workers' KV caches", read_index),
+        gateways: section.u32(
+            "gateways",
+            1,
+            1..=1_000,
+            "gateways that send requests to these workers, this one included: counts until scrapes show how much of the load is others'",
+        ),
         pools,
         poll: section.section("poll", "how workers are asked for their load", read_poll),
         request: section.section("request", "what of a request is read", read_request),
@@ -114,6 +179,52 @@ fn read_config(section: &mut Section<'_>) -> Config {
             "responseHeaders",
             false,
             "answers carry `x-warmroute-worker`, `-picks`, `-policy` and `-reason`: for debugging, it names workers to clients",
+        ),
+    }
+}
+
+fn read_policy_at(section: &mut Section<'_>, route_name: String) -> NamedPolicy {
+    let (name, policy) = section.text_or_section(
+        "policy",
+        "name",
+        "how a worker is chosen; a policy's own keys stand beside its name",
+        read_policy,
+    );
+    NamedPolicy { route_name, name, policy }
+}
+
+fn read_session(section: &mut Section<'_>) -> SessionConfig {
+    const NONE: &str = "";
+    let mut name = |key, doc| section.string(key, NONE, 0..=NAME_BYTES_MAX, doc);
+    let session = SessionConfig {
+        header: name("header", "a request header, as in `x-session-id`"),
+        cookie: name("cookie", "a cookie, where the header is absent"),
+        body_key: name("bodyKey", "a string at the top of the body, as in `user`, where both are absent"),
+    };
+    if section.is_clean() && !session.header.bytes().all(is_header_byte) {
+        section.refuse("header", "a header's name in lower case");
+    }
+    session
+}
+
+/// What stands in the name of a header as the host hands it over.
+const fn is_header_byte(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.')
+}
+
+fn read_index(section: &mut Section<'_>) -> IndexConfig {
+    IndexConfig {
+        pages: section.u32(
+            "pages",
+            1_024,
+            1..=65_536,
+            "pages of 4 KB for each pool, in memory that all worker threads share. A page remembers 31 stretches of up to 16 blocks; another number of pages forgets all",
+        ),
+        kv_tokens_assumed: section.u32(
+            "assumedKvTokens",
+            400_000,
+            1_000..=1_000_000_000,
+            "tokens that a worker's KV cache holds, where its metrics do not tell; answers correct it",
         ),
     }
 }
@@ -205,7 +316,13 @@ fn refuse_repeated<'n>(section: &mut Section<'_>, key: &'static str, names: impl
     }
 }
 
-const DEFAULT_POLICY: &str = "prefix-hash";
+const DEFAULT_POLICY: &str = "hybrid";
+
+/// The policy that is of no use without sessions.
+const SESSION_POLICY: &str = "session";
+
+/// Policies of single routes, at the most.
+const ROUTE_POLICIES_MAX: usize = 16;
 
 /// Only for the type's sake: see `read_policy`.
 const FALLBACK_POLICY: crate::schedule::PolicyRegistration = crate::schedule::policy::LEAST_LOAD;
@@ -236,7 +353,7 @@ mod tests {
     #[test]
     fn only_the_pools_have_no_default() {
         let config = Config::from_bytes(MINIMAL.as_bytes()).unwrap();
-        assert_eq!(config.policy_name, DEFAULT_POLICY);
+        assert_eq!(config.policies[0].name, DEFAULT_POLICY);
         assert_eq!(config.poll, PollConfig::default());
         assert_eq!(config.pools[0].workers, ["10.0.0.1:8000"]);
         assert_eq!(config.request.path_prefixes, ["/v1"]);
@@ -247,8 +364,9 @@ mod tests {
     #[test]
     fn every_policy_can_be_chosen_by_its_name_alone() {
         for registration in POLICIES {
-            let config = Config::from_bytes(with(&format!(r#""policy": "{}""#, registration.name)).as_bytes()).unwrap();
-            assert_eq!(config.policy_name, registration.name);
+            let session = r#""session": {"header": "x-session-id"}"#;
+            let text = with(&format!(r#"{session}, "policy": "{}""#, registration.name));
+            assert_eq!(Config::from_bytes(text.as_bytes()).unwrap().policies[0].name, registration.name);
         }
     }
 
@@ -260,16 +378,13 @@ mod tests {
         }
         let cases = [
             Case { config: with(r#""poll": {"intervalMs": 0}"#), want: "poll.intervalMs is 0, must be 50 to 60000" },
-            Case {
-                config: with(r#""policy": "prefix-hsh""#),
-                want: r#"policy.name is "prefix-hsh", known: least-load, prefix-hash, random, round-robin"#,
-            },
+            Case { config: with(r#""policy": "prefix-hsh""#), want: r#"policy.name is "prefix-hsh", known: hybrid, "# },
             Case {
                 config: with(r#""policy": {"name": "random", "loadFactor": 2}"#),
                 want: "policy.loadFactor is not a key here",
             },
             Case {
-                config: with(r#""policy": {"loadFactor": 0.5}"#),
+                config: with(r#""policy": {"name": "prefix-hash", "loadFactor": 0.5}"#),
                 want: "policy.loadFactor is 0.5, must be 1 to 100",
             },
             Case {

@@ -11,6 +11,8 @@
 //! assert_eq!(reader::describe(read_poll)[0].default, "1000");
 //! ```
 
+mod list;
+
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -135,12 +137,17 @@ impl<'v> Section<'v> {
         let Some(value) = self.ask(key, "number", &default, &allowed, doc) else {
             return default;
         };
-        match number(value) {
-            Some(number) if range.contains(&number) => return number,
-            Some(_) => self.refuse(key, &allowed),
-            None => self.refuse(key, &format!("a number, {allowed}")),
-        }
-        default
+        self.fit_f64(key, value, &range).unwrap_or(default)
+    }
+
+    /// As [`Section::f64`], and it may not be absent. Refused or described, it is the lowest of the range.
+    pub fn required_f64(&mut self, key: &'static str, range: RangeInclusive<f64>, doc: &'static str) -> f64 {
+        let allowed = span(range.start(), range.end());
+        let number = match self.ask(key, "number", &REQUIRED, &allowed, doc) {
+            Some(value) => self.fit_f64(key, value, &range),
+            None => self.miss(key, &format!("a number, {allowed}")),
+        };
+        number.unwrap_or_else(|| *range.start())
     }
 
     /// `true` or `false`.
@@ -207,38 +214,23 @@ impl<'v> Section<'v> {
         let Some(value) = self.ask(key, "string", &Value::from(default), &names.join(", "), doc) else {
             return default;
         };
-        if let Some(name) = names.iter().find(|name| value.as_str() == Some(name)) {
-            return name;
-        }
-        let problem = Problem::UnknownName { path: self.path_of(key), got: shorten(value), known: names.to_vec() };
-        self.log.error.add(problem);
-        self.has_unknown_name = true;
-        default
+        self.fit_name(key, value, names).unwrap_or(default)
     }
 
-    /// A list of as many strings as `items` says, each of as many bytes as `bytes` says.
-    pub fn strings(
+    /// As [`Section::one_of`], and it may not be absent. Refused or described, it is none: the other keys are then not to
+    /// be read, for the name says which there are.
+    pub fn required_one_of(
         &mut self,
         key: &'static str,
-        default: &[&str],
-        items: RangeInclusive<usize>,
-        bytes: RangeInclusive<usize>,
+        names: &[&'static str],
         doc: &'static str,
-    ) -> Vec<String> {
-        let allowed = format!("{} strings of {}", span(items.start(), items.end()), span_bytes(&bytes));
-        let default = || default.iter().map(ToString::to_string).collect();
-        let Some(value) = self.ask(key, "list of strings", &Value::from(default()), &allowed, doc) else {
-            return default();
-        };
-        let Some(list) = value.as_array().filter(|list| items.contains(&list.len())) else {
-            self.refuse(key, &format!("a list of {allowed}"));
-            return default();
-        };
-        let mut strings = Vec::with_capacity(list.len());
-        for (index, item) in list.iter().enumerate() {
-            strings.extend(self.fit_string(&format!("{key}[{index}]"), item, &bytes).map(ToString::to_string));
+    ) -> Option<&'static str> {
+        let known = names.join(", ");
+        if let Some(value) = self.ask(key, "string", &REQUIRED, &known, doc) {
+            return self.fit_name(key, value, names);
         }
-        strings
+        self.has_unknown_name = true;
+        self.miss(key, &format!("one of {known}"))
     }
 
     /// A nested object, read by `read`. If it is absent, all its keys are.
@@ -270,29 +262,6 @@ impl<'v> Section<'v> {
         let mut section = self.child(expanded.as_ref().or(value), path, "a string or an object");
         let parsed = read(&mut section);
         section.finish();
-        parsed
-    }
-
-    /// A list of as many objects as `items` says, each read by `read`, which also gets its index.
-    ///
-    /// Absent, the list is empty, or an error if it may not be. Of a longer one only the allowed part is read.
-    pub fn list<T>(
-        &mut self,
-        key: &'static str,
-        items: RangeInclusive<usize>,
-        doc: &'static str,
-        mut read: impl FnMut(&mut Section<'_>, usize) -> T,
-    ) -> Vec<T> {
-        let (elements, path) = self.open_list(key, &items, doc);
-        let is_describing = self.is_describing();
-        let count = if is_describing { 1 } else { elements.len() };
-        let mut parsed = Vec::with_capacity(count);
-        for index in 0..count {
-            let path = if is_describing { format!("{path}[]") } else { format!("{path}[{index}]") };
-            let mut section = self.child(elements.get(index), path, "an object");
-            parsed.push(read(&mut section, index));
-            section.finish();
-        }
         parsed
     }
 
@@ -344,36 +313,24 @@ impl<'v> Section<'v> {
     ) -> Option<&'v Value> {
         self.asked.push(key);
         let path = self.log.docs.is_some().then(|| self.path_of(key));
-        if let (Some(docs), Some(path)) = (&mut self.log.docs, path)
-            // Two branches of the reader may share a key.
-            && docs.iter().all(|row| row.path != path)
-        {
-            docs.push(KeyDoc { path, kind, default: default.to_string(), allowed: allowed.to_string(), doc });
+        if let (Some(docs), Some(path)) = (&mut self.log.docs, path) {
+            let row = KeyDoc { path, kind, default: default.to_string(), allowed: allowed.to_string(), doc };
+            // Two branches of the reader may share a key: one row if they mean the same by it.
+            if !docs.contains(&row) {
+                docs.push(row);
+            }
         }
         self.object.and_then(|object| object.get(key))
     }
 
-    /// The elements to read, and the list's path.
-    fn open_list(
-        &mut self,
-        key: &'static str,
-        items: &RangeInclusive<usize>,
-        doc: &'static str,
-    ) -> (&'v [Value], String) {
-        let allowed = span(items.start(), items.end());
-        let default = if *items.start() == 0 { "[]" } else { REQUIRED };
-        let value = self.ask(key, "list of objects", &default, &allowed, doc);
-        let want = format!("a list of {allowed} objects");
-        let list = match value {
-            Some(value) => value.as_array(),
-            None if *items.start() == 0 => return (&[], self.path_of(key)),
-            None => self.miss(key, &want),
-        };
-        if value.is_some() && !list.is_some_and(|list| items.contains(&list.len())) {
-            self.refuse(key, &want);
+    fn fit_f64(&mut self, key: &str, value: &Value, range: &RangeInclusive<f64>) -> Option<f64> {
+        let number = number(value);
+        let fit = number.filter(|number| range.contains(number));
+        if fit.is_none() {
+            let kind = if number.is_some() { "" } else { "a number, " };
+            self.refuse(key, &format!("{kind}{}", span(range.start(), range.end())));
         }
-        let elements = list.map_or(&[] as &[Value], Vec::as_slice);
-        (elements.get(..*items.end()).unwrap_or(elements), self.path_of(key))
+        fit
     }
 
     fn fit_string(&mut self, key: &str, value: &'v Value, bytes: &RangeInclusive<usize>) -> Option<&'v str> {
@@ -383,6 +340,16 @@ impl<'v> Section<'v> {
             self.log.error.add(Problem::Unfit { path: self.path_of(key), got: shorten(value), want });
         }
         text
+    }
+
+    fn fit_name(&mut self, key: &str, value: &Value, names: &[&'static str]) -> Option<&'static str> {
+        let name = names.iter().find(|name| value.as_str() == Some(name)).copied();
+        if name.is_none() {
+            let problem = Problem::UnknownName { path: self.path_of(key), got: shorten(value), known: names.to_vec() };
+            self.log.error.add(problem);
+            self.has_unknown_name = true;
+        }
+        name
     }
 
     /// Adds the error that a required key is absent. There is nothing to give in its place.

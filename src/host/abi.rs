@@ -9,6 +9,7 @@
 //! Source: proxy-wasm/spec, abi-versions/v0.2.1; Envoy 1.40 implements it in proxy-wasm/proxy-wasm-cpp-host.
 #![allow(unsafe_code, reason = "the host's functions take and give raw pointers")]
 
+use crate::shared::store::Version;
 use crate::time::Timestamp;
 
 /// Which buffer of the host is read.
@@ -16,6 +17,7 @@ use crate::time::Timestamp;
 #[repr(u32)]
 pub(super) enum Buffer {
     RequestBody = 0,
+    ResponseBody = 1,
     CallResponseBody = 4,
     PluginConfiguration = 7,
 }
@@ -45,10 +47,6 @@ pub(super) enum Action {
     Continue = 0,
     Pause = 1,
 }
-
-/// Version of a value in shared data; a write that names an old one is refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cas(u32);
 
 const STATUS_OK: u32 = 0;
 
@@ -202,25 +200,26 @@ pub(super) fn property(path: &str) -> Option<Vec<u8>> {
 }
 
 /// A value of shared data and its version; `None` for a missing or an empty one.
-pub(super) fn shared_data(key: &str) -> (Option<Vec<u8>>, Cas) {
+pub(super) fn shared_data(key: &str) -> (Option<Vec<u8>>, Version) {
     let (mut data, mut data_bytes, mut cas) = (std::ptr::null_mut(), 0, 0);
     // SAFETY: `key` is one live slice; the host writes a pointer, a length and a number to valid places.
     let status = unsafe {
         imports::proxy_get_shared_data(key.as_ptr(), key.len(), &raw mut data, &raw mut data_bytes, &raw mut cas)
     };
     if status != STATUS_OK {
-        return (None, Cas::default());
+        return (None, Version::default());
     }
-    (Some(take(data, data_bytes)).filter(|value| !value.is_empty()), Cas(cas))
+    (Some(take(data, data_bytes)).filter(|value| !value.is_empty()), cas)
 }
 
-/// Writes a value of shared data if it still has version `cas`; `false` if another VM was faster.
+/// Writes a value of shared data if it still has this version; `false` if another VM was faster.
 ///
-/// A `cas` of 0, that of a missing value, always succeeds: of two VMs that create a page at once the second one wins,
+/// A version of 0, that of a missing value, always succeeds: of two VMs that create a page at once the second one wins,
 /// which the next write or the next look at the page mends.
-pub(super) fn set_shared_data(key: &str, value: &[u8], cas: Cas) -> bool {
+pub(super) fn set_shared_data(key: &str, value: &[u8], version: Version) -> bool {
     // SAFETY: both are live slices; the host only reads.
-    let status = unsafe { imports::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas.0) };
+    let status =
+        unsafe { imports::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), version) };
     status == STATUS_OK
 }
 

@@ -25,8 +25,13 @@ impl Stats {
     }
 
     pub(super) fn count(&self, stat: Stat) {
-        if let Some(metric_id) = self.metrics.get(stat.index()).copied().flatten() {
-            abi::increment_metric(metric_id, 1);
+        self.add(stat, 1);
+    }
+
+    pub(super) fn add(&self, counter: Stat, by: u32) {
+        let metric_id = self.metrics.get(counter.index()).copied().flatten();
+        if let Some(metric_id) = metric_id.filter(|_| by > 0) {
+            abi::increment_metric(metric_id, by.into());
         }
     }
 

@@ -5,16 +5,23 @@ use std::rc::Rc;
 
 use super::abi::{self, Action, Buffer, HeaderMap};
 use super::plugin::Plugin;
+use super::shared_data::SharedData;
 use crate::exchange::{Answerer, Exchange, Source};
-use crate::request::Api;
-use crate::router::estimate_tokens;
+use crate::request::{Api, cookie_value};
+use crate::response::UsageReader;
+use crate::router::{Ask, session_hash};
 use crate::schedule::Decision;
+use crate::schedule::policy::Needs;
 use crate::stats::Stat;
+use crate::time::Timestamp;
 
 /// Where the cluster's `override_host` policy finds the workers to try, in order.
 ///
 /// Source: Gateway API Inference Extension, proposal 004 (endpoint picker protocol).
 const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
+
+/// Which policy the route wants: `metadata.filter_metadata.warmroute.policy`.
+const ROUTE_POLICY: &str = "xds\0route_metadata\0filter_metadata\0warmroute\0policy";
 
 /// What the host says of an answer that came from a worker; of its own it says the reason.
 ///
@@ -25,9 +32,11 @@ const VIA_UPSTREAM: &[u8] = b"via_upstream";
 pub(super) struct Stream {
     plugin: Rc<RefCell<Plugin>>,
     stage: Stage,
-    /// The pool that the stream is routed to; only then is it ours.
-    pool: usize,
+    /// What is asked of the router; its pool is the one that the stream is routed to, and only then is it ours.
+    ask: Ask,
     exchange: Exchange,
+    /// Reads the answer's `usage`; `None` where it cannot be read.
+    usage: Option<UsageReader>,
 }
 
 /// How far a stream is.
@@ -49,7 +58,7 @@ enum Stage {
 
 impl Stream {
     pub(super) fn new(plugin: Rc<RefCell<Plugin>>) -> Self {
-        Self { plugin, stage: Stage::Passing, pool: 0, exchange: Exchange::default() }
+        Self { plugin, stage: Stage::Passing, ask: Ask::default(), exchange: Exchange::default(), usage: None }
     }
 
     pub(super) fn on_request_headers(&mut self, is_end: bool) -> Action {
@@ -69,9 +78,12 @@ impl Stream {
         if is_encoded {
             plugin.stats.count(Stat::BodyEncoded);
         }
-        if is_encoded || !plugin.router.config().policy.reads_prompt() {
+        self.ask.session = named_session(&plugin);
+        self.ask.policy = Self::route_policy(&plugin);
+        if is_encoded || !self.wants_body(&plugin) {
+            self.ask.prompt_bytes = announced_bytes().unwrap_or_default();
             let started_ns = abi::now().as_ns();
-            self.decide(&mut plugin, None, announced_tokens(), started_ns);
+            self.decide(&mut plugin, started_ns);
             return Action::Continue;
         }
         self.stage = Stage::Reading(api);
@@ -85,8 +97,26 @@ impl Stream {
         if abi::header(HeaderMap::Request, ":method")? != b"POST" {
             return None;
         }
-        self.pool = plugin.router.find_pool(&abi::property("xds\0cluster_name")?)?;
+        self.ask.pool = plugin.router.find_pool(&abi::property("xds\0cluster_name")?)?;
         Some(api)
+    }
+
+    /// The number of the policy that the route chooses.
+    fn route_policy(plugin: &Plugin) -> usize {
+        let policies = &plugin.router.config().policies;
+        let name = if policies.len() > 1 { abi::property(ROUTE_POLICY) } else { None };
+        let Some(name) = name else { return 0 };
+        policies.iter().position(|policy| policy.route_name.as_bytes() == name).unwrap_or_else(|| {
+            plugin.stats.count(Stat::RoutePolicyUnknown);
+            0
+        })
+    }
+
+    /// Whether the prompt, or the session, is to be read from the body.
+    fn wants_body(&self, plugin: &Plugin) -> bool {
+        let config = plugin.router.config();
+        let needs = config.policies.get(self.ask.policy).map_or(Needs::Nothing, |policy| policy.policy.needs());
+        needs > Needs::Nothing || (self.ask.session.is_none() && !config.session.body_key.is_empty())
     }
 
     /// `body_bytes` have been buffered so far.
@@ -125,10 +155,15 @@ impl Stream {
         if is_truncated {
             plugin.stats.count(Stat::BodyTruncated);
         }
-        match plugin.router.read_prompt(api, &body, is_truncated) {
-            Ok(prompt_tokens) => {
-                let prefix = plugin.prefix(self.pool);
-                self.decide(plugin, prefix, prompt_tokens, started_ns);
+        let announced = if is_truncated { announced_bytes() } else { None };
+        match plugin.router.read_prompt(api, &body, is_truncated, announced) {
+            Ok(reading) => {
+                self.ask.is_read = true;
+                self.ask.prompt_bytes = reading.prompt_bytes;
+                self.ask.is_whole = reading.is_whole;
+                self.ask.adapter = reading.adapter;
+                self.ask.session = self.ask.session.or(reading.session);
+                self.decide(plugin, started_ns);
             }
             Err(error) => {
                 log::debug!("body not routed: {error}");
@@ -138,19 +173,25 @@ impl Stream {
         }
     }
 
-    fn decide(&mut self, plugin: &mut Plugin, prefix: Option<u64>, prompt_tokens: u32, started_ns: u64) {
-        self.exchange = Exchange::new(prompt_tokens);
-        let Some(decision) = plugin.decide(self.pool, prefix, &mut self.exchange) else {
+    fn decide(&mut self, plugin: &mut Plugin, started_ns: u64) {
+        let now = Timestamp::from_ns(started_ns);
+        let Some(decision) = plugin.router.decide(&mut SharedData, &self.ask, &mut self.exchange, now) else {
+            plugin.count_incidents();
             plugin.stats.count(Stat::UnroutedNoWorkers);
             return;
         };
-        abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations(plugin, self.pool, &decision));
+        plugin.keep_slot(self.ask.pool);
+        abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations(plugin, self.ask.pool, &decision));
+        plugin.stats.record(Stat::DecisionUs, abi::now().as_ns().saturating_sub(started_ns) / 1_000);
         plugin.stats.count(Stat::Routed);
         plugin.stats.count(decision.branch.into());
+        plugin.count_incidents();
         if decision.is_panic {
             plugin.stats.count(Stat::AllUnavailable);
         }
-        plugin.stats.record(Stat::DecisionUs, abi::now().as_ns().saturating_sub(started_ns) / 1_000);
+        if self.exchange.credit().is_some() {
+            plugin.stats.record(Stat::MatchPercent, match_percent(&decision, self.exchange.prompt().tokens));
+        }
     }
 
     pub(super) fn on_response_headers(&mut self) {
@@ -164,26 +205,30 @@ impl Stream {
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
         // The host keeps the address of a worker that it tried in vain: its own answers have it too.
         let is_of_worker = abi::property("response\0code_details").is_none_or(|details| details == VIA_UPSTREAM);
-        let address = is_of_worker.then(|| abi::property("upstream\0address")).flatten().unwrap_or_default();
+        let address = abi::property("upstream\0address").unwrap_or_default();
         let address = String::from_utf8_lossy(&address);
-        let Some(pool) = plugin.router.pool_mut(self.pool) else { return };
-        let source = match pool.find(&address) {
-            Some(worker) => Source::Worker(worker),
-            None if address.is_empty() => Source::Host,
-            None => Source::Stranger,
+        let Some(state) = plugin.router.pool(self.ask.pool) else { return };
+        let source = match state.find(&address) {
+            Some(worker) if is_of_worker => Source::Worker(worker),
+            None if is_of_worker && !address.is_empty() => Source::Stranger,
+            tried => Source::Host { tried },
         };
-        let answerer = self.exchange.handle_answer(pool, source);
+        let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
+        let answerer =
+            plugin.router.answered(&mut SharedData, self.ask.pool, &mut self.exchange, source, status, abi::now());
+        plugin.count_incidents();
         plugin.stats.count(match answerer {
             Answerer::FirstPick => Stat::AnsweredFirstPick,
             Answerer::LaterPick => Stat::AnsweredLaterPick,
             Answerer::Other => Stat::AnsweredOther,
             Answerer::Host => Stat::AnsweredByHost,
         });
-        if matches!(answerer, Answerer::LaterPick | Answerer::Other) {
-            plugin.publish(self.pool);
+        if self.exchange.credit().is_some() && abi::header(HeaderMap::Response, "content-encoding").is_none() {
+            self.usage = Some(UsageReader::default());
         }
         if plugin.router.config().response_headers {
-            self.explain(&plugin, &address);
+            let address = if is_of_worker { &*address } else { "" };
+            self.explain(&plugin, address);
         }
     }
 
@@ -192,26 +237,34 @@ impl Stream {
         if !address.is_empty() {
             abi::set_header(HeaderMap::Response, "x-warmroute-worker", address);
         }
-        abi::set_header(HeaderMap::Response, "x-warmroute-policy", plugin.router.config().policy_name);
+        if let Some(policy) = plugin.router.config().policies.get(self.ask.policy) {
+            abi::set_header(HeaderMap::Response, "x-warmroute-policy", policy.name);
+        }
         if let Some(decision) = self.exchange.decision() {
-            let picks = destinations(plugin, self.pool, decision);
+            let picks = destinations(plugin, self.ask.pool, decision);
             abi::set_header(HeaderMap::Response, "x-warmroute-picks", &picks);
             abi::set_header(HeaderMap::Response, "x-warmroute-reason", decision.branch.name());
         }
     }
 
-    /// `body_bytes` of the answer have come. Each chunk of a stream calls; only the first one matters.
+    /// `body_bytes` of the answer have come: with the first ones its prompt is prefilled, and in some of them is `usage`.
     pub(super) fn on_response_body(&mut self, body_bytes: usize) {
-        if self.stage != Stage::Answered || body_bytes == 0 {
+        if body_bytes == 0 {
+            return;
+        }
+        if let Some(reader) = &mut self.usage
+            && let Some(bytes) = abi::buffer(Buffer::ResponseBody, body_bytes)
+        {
+            reader.feed(&bytes);
+        }
+        if self.stage != Stage::Answered {
             return;
         }
         self.stage = Stage::Streaming;
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
-        let is_changed = plugin.router.pool_mut(self.pool).is_some_and(|pool| self.exchange.handle_first_byte(pool));
-        if is_changed {
-            plugin.publish(self.pool);
-        }
+        plugin.router.first_byte(&mut SharedData, self.ask.pool, &mut self.exchange, abi::now());
+        plugin.count_incidents();
     }
 
     /// The stream is over, however it came to its end. A second call does nothing.
@@ -225,8 +278,14 @@ impl Stream {
         if matches!(stage, Stage::Reading(_) | Stage::Sent) {
             plugin.stats.count(Stat::Unanswered);
         }
-        if plugin.router.pool_mut(self.pool).is_some_and(|pool| self.exchange.handle_end(pool)) {
-            plugin.publish(self.pool);
+        let usage = self.usage.as_ref().and_then(UsageReader::usage);
+        let ended = plugin.router.end(&mut SharedData, self.ask.pool, &mut self.exchange, usage, abi::now());
+        plugin.count_incidents();
+        if let Some(prediction) = ended {
+            let (predicted, cached) = (prediction.predicted_tokens, prediction.cached_tokens);
+            plugin.stats.add(Stat::PredictedCachedTokens, predicted);
+            plugin.stats.add(Stat::CachedTokens, cached);
+            plugin.stats.record(Stat::PredictionErrorTokens, predicted.abs_diff(cached).into());
         }
     }
 }
@@ -245,9 +304,33 @@ fn destinations(plugin: &Plugin, pool: usize, decision: &Decision) -> String {
     destinations
 }
 
-/// About how many tokens a body has that is not read, by its announced length.
-fn announced_tokens() -> u32 {
-    let length = abi::header(HeaderMap::Request, "content-length");
-    let bytes = length.and_then(|length| std::str::from_utf8(&length).ok()?.parse().ok());
-    estimate_tokens(bytes.unwrap_or_default())
+/// How much of the prompt the first pick is believed to hold, 0 to 100.
+fn match_percent(decision: &Decision, prompt_tokens: u32) -> u64 {
+    u64::from(decision.matched_tokens) * 100 / u64::from(prompt_tokens.max(1))
+}
+
+/// The hash of the session that header or cookie names, where they are configured.
+fn named_session(plugin: &Plugin) -> Option<u64> {
+    let names = &plugin.router.config().session;
+    let header = || {
+        let header = (!names.header.is_empty()).then(|| abi::header(HeaderMap::Request, &names.header)).flatten()?;
+        session_hash(&header)
+    };
+    let cookie = || {
+        let cookies = (!names.cookie.is_empty()).then(|| abi::header(HeaderMap::Request, "cookie")).flatten()?;
+        session_hash(cookie_value(&cookies, names.cookie.as_bytes())?)
+    };
+    header().or_else(cookie)
+}
+
+/// The answer's status; 0 if it has none.
+fn status(map: HeaderMap) -> u32 {
+    let status = abi::header(map, ":status");
+    status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok()).unwrap_or_default()
+}
+
+/// How many bytes the body is announced to have.
+fn announced_bytes() -> Option<u64> {
+    let length = abi::header(HeaderMap::Request, "content-length")?;
+    std::str::from_utf8(&length).ok()?.parse().ok()
 }

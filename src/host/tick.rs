@@ -2,12 +2,13 @@
 
 use super::abi::{self, HeaderMap};
 use super::plugin::{Plugin, PollOutcome};
-use super::shared_data;
+use super::shared_data::SharedData;
 use crate::engine::{self, prometheus::PAGE_BYTES_MAX};
 use crate::pool::{Poll, PoolStatus};
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::InflightPage;
 use crate::shared::lease::{self, LeaseStep};
+use crate::shared::store::{Store, update};
 use crate::stats::Stat;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport};
@@ -32,12 +33,12 @@ impl Plugin {
 
     /// Takes the fleet page in, if it was written since. Requests then find it decoded.
     fn read_fleet(&mut self, pool: usize, now: Timestamp) {
-        let Some(pages) = self.pools.get_mut(pool) else { return };
-        let (page, cas) = abi::shared_data(&pages.fleet);
-        if page.is_some() && cas == pages.fleet_cas {
+        let (Some(pages), Some(state)) = (self.pools.get_mut(pool), self.router.pool(pool)) else { return };
+        let (page, version) = SharedData.get(&state.keys().fleet);
+        if page.is_some() && Some(version) == pages.fleet_version {
             return;
         }
-        pages.fleet_cas = cas;
+        pages.fleet_version = Some(version);
         match Fleet::decode(page.as_deref()) {
             Ok(fleet) if !fleet.is_empty() => {
                 if let Some(pool) = self.router.pool_mut(pool) {
@@ -85,10 +86,10 @@ impl Plugin {
     /// Changes the fleet page and takes in what it then says. `change` gets the configured addresses and tells whether
     /// anything is to be written.
     fn update_fleet(&mut self, pool: usize, mut change: impl FnMut(&mut Fleet, &[String]) -> bool) {
-        let (Some(pages), Some(configured)) = (self.pools.get(pool), self.router.config().pools.get(pool)) else {
+        let (Some(state), Some(configured)) = (self.router.pool(pool), self.router.config().pools.get(pool)) else {
             return;
         };
-        let updated = shared_data::update(&pages.fleet, |bytes| {
+        let updated = update(&mut SharedData, &state.keys().fleet, |bytes| {
             let mut fleet = Fleet::decode(bytes.as_deref())?;
             let is_changed = change(&mut fleet, &configured.workers);
             Ok((is_changed.then(|| fleet.encode()), fleet))
@@ -117,11 +118,11 @@ impl Plugin {
     fn update_lease(&mut self, pool: usize, now: Timestamp) {
         let owner = self.router.owner();
         let lease_ms = u64::from(self.router.config().poll.interval_ms).saturating_mul(2).max(LEASE_MS_MIN);
-        let Some(pages) = self.pools.get_mut(pool) else { return };
-        let (page, cas) = abi::shared_data(&pages.lease);
+        let (Some(pages), Some(state)) = (self.pools.get_mut(pool), self.router.pool(pool)) else { return };
+        let (page, version) = SharedData.get(&state.keys().lease);
         let holds_lease = match lease::next_step(page.as_deref(), owner, pages.polled, now, lease_ms) {
             Ok(LeaseStep::Hold) => true,
-            Ok(LeaseStep::Write(next)) => abi::set_shared_data(&pages.lease, &next, cas),
+            Ok(LeaseStep::Write(next)) => SharedData.set(&state.keys().lease, &next, version),
             Ok(LeaseStep::Wait) => false,
             Err(_) => {
                 self.stats.count(Stat::PageNewer);
@@ -139,7 +140,7 @@ impl Plugin {
 
     /// Adds up what all VMs have in flight, for the scrapes that follow; tells how the pool stands.
     fn add_up(&mut self, pool: usize, now: Timestamp) -> Option<PoolStatus> {
-        let page = InflightPage::open(shared_data::read(&self.pools.get(pool)?.inflight)).ok()?;
+        let page = InflightPage::open(SharedData.get(&self.router.pool(pool)?.keys().inflight).0).ok()?;
         Some(self.router.status(pool, &page, now))
     }
 

@@ -1,18 +1,24 @@
 //! The workers of one Envoy cluster: what is known of them now, and one decision over them.
 
+mod candidates;
 mod poller;
 
+pub use candidates::RequestSizes;
 pub use poller::{Poll, PollSchedule};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::PollConfig;
+use crate::index::{Index, Retention};
 use crate::rng::Rng;
-use crate::schedule::{Candidate, Decision, Picks, Policy, Query};
-use crate::shared::fleet::{Fleet, FleetWorker};
+use crate::schedule::Candidate;
+use crate::shared::PageKind;
+use crate::shared::fleet::Fleet;
 use crate::shared::inflight::{Held, InflightPage};
+use crate::shared::learned::LearnedWorker;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, WorkerId};
+use candidates::{foreign_load, is_available};
 
 /// One configured worker.
 #[derive(Debug)]
@@ -34,10 +40,43 @@ pub struct Pool {
     fleet: Fleet,
     /// This VM's own requests in flight, by worker id: the truth of its slot in the in-flight page.
     held: Vec<Held>,
-    /// Scratch, kept to allocate nothing per request: all VMs' requests in flight by worker id, and the candidates.
-    totals: Vec<Held>,
-    candidates: Vec<Candidate>,
+    index: Index,
+    keys: PageKeys,
     polls: PollSchedule,
+    /// Scratch, kept to allocate nothing per request. By worker id: all VMs' requests in flight, what was learned, what is
+    /// believed of the caches, and how much of the prompt each holds. And the candidates.
+    totals: Vec<Held>,
+    learned: Vec<LearnedWorker>,
+    retentions: Vec<Retention>,
+    matched_bytes: Vec<u64>,
+    candidates: Vec<Candidate>,
+}
+
+/// Where the pool's pages are in shared data; those of the index apart.
+#[derive(Clone, Debug)]
+pub struct PageKeys {
+    /// See [`crate::shared::fleet`].
+    pub fleet: String,
+    /// See [`crate::shared::inflight`].
+    pub inflight: String,
+    /// See [`crate::shared::learned`].
+    pub learned: String,
+    /// See [`crate::shared::lease`].
+    pub lease: String,
+    /// See [`crate::shared::trunk`].
+    pub trunk: String,
+}
+
+impl PageKeys {
+    fn new(cluster: &str) -> Self {
+        Self {
+            fleet: PageKind::Fleet.key(cluster),
+            inflight: PageKind::Inflight.key(cluster),
+            learned: PageKind::Learned.key(cluster),
+            lease: PageKind::Lease.key(cluster),
+            trunk: PageKind::Trunk.key(cluster),
+        }
+    }
 }
 
 /// How the pool stands, for gauges.
@@ -54,9 +93,10 @@ pub struct PoolStatus {
 }
 
 impl Pool {
-    /// The pool of the Envoy cluster named `cluster` with the workers at `addresses`, nothing known of them yet.
+    /// The pool of the Envoy cluster named `cluster` with the workers at `addresses`, nothing known of them yet, and an
+    /// index of so many pages.
     #[must_use]
-    pub fn new(cluster: &str, addresses: &[String]) -> Self {
+    pub fn new(cluster: &str, addresses: &[String], index_pages: u32) -> Self {
         let member =
             |address: &String| Member { address: address.clone(), identity: xxh3_64(address.as_bytes()), id: None };
         Self {
@@ -64,9 +104,14 @@ impl Pool {
             members: addresses.iter().map(member).collect(),
             fleet: Fleet::default(),
             held: Vec::new(),
-            totals: Vec::new(),
-            candidates: Vec::with_capacity(addresses.len()),
+            index: Index::new(&[&PageKind::Index.key(cluster), "/"].concat(), index_pages),
+            keys: PageKeys::new(cluster),
             polls: PollSchedule::default(),
+            totals: Vec::new(),
+            learned: Vec::new(),
+            retentions: Vec::new(),
+            matched_bytes: Vec::new(),
+            candidates: Vec::with_capacity(addresses.len()),
         }
     }
 
@@ -74,6 +119,12 @@ impl Pool {
     #[must_use]
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    /// Where its pages are.
+    #[must_use]
+    pub const fn keys(&self) -> &PageKeys {
+        &self.keys
     }
 
     /// The configured workers' addresses, in order.
@@ -113,54 +164,6 @@ impl Pool {
     #[must_use]
     pub fn address(&self, worker: WorkerId) -> Option<&str> {
         self.fleet.worker(worker).map(|worker| worker.address.as_str())
-    }
-
-    /// Decides where a request goes, given what all VMs have in flight; `None` if the pool has no workers.
-    ///
-    /// Changes nothing that a second call would see: on a lost race over the page, read it again and decide anew.
-    pub fn decide(
-        &mut self,
-        policy: &dyn Policy,
-        query: &Query,
-        page: &InflightPage,
-        poll: &PollConfig,
-        now: Timestamp,
-    ) -> Option<Decision> {
-        page.add_up(now, &mut self.totals);
-        self.collect_candidates(poll, now, true);
-        let is_panic = self.candidates.is_empty();
-        if is_panic {
-            self.collect_candidates(poll, now, false);
-        }
-        let mut picks = Picks::default();
-        let query = Query { turn: page.turn(), ..*query };
-        let branch = policy.pick(&query, &self.candidates, &mut picks);
-        picks.first().map(|_| Decision { picks, branch, is_panic })
-    }
-
-    /// Fills the candidates: available workers only, or all.
-    fn collect_candidates(&mut self, poll: &PollConfig, now: Timestamp, only_available: bool) {
-        self.candidates.clear();
-        let mut foreign_max = 0.0_f64;
-        for member in &self.members {
-            let Some(id) = member.id else { continue };
-            let Some(worker) = self.fleet.worker(id) else { continue };
-            if only_available && !is_available(worker, poll) {
-                continue;
-            }
-            let own = self.totals.get(usize::from(id.0)).copied().unwrap_or_default();
-            let foreign = foreign_requests(worker, poll, now);
-            foreign_max = foreign_max.max(foreign.unwrap_or_default());
-            self.candidates.push(Candidate {
-                worker: id,
-                identity: member.identity,
-                load_requests: f64::from(own.requests) + foreign.unwrap_or_default(),
-                is_known: foreign.is_some(),
-            });
-        }
-        for candidate in self.candidates.iter_mut().filter(|candidate| !candidate.is_known) {
-            candidate.load_requests += foreign_max;
-        }
     }
 
     /// Counts `request` at `worker` as this VM's.
@@ -207,32 +210,12 @@ impl Pool {
             PoolStatus { requests: self.totals.iter().map(|held| held.requests).sum(), ..PoolStatus::default() };
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
             status.available_workers += u32::from(is_available(worker, poll));
-            status.known_workers += u32::from(foreign_requests(worker, poll, now).is_some());
+            status.known_workers += u32::from(foreign_load(worker, poll, now).is_some());
             let age_ms = worker.report.map_or(0, |dated: DatedReport| now.ms_between(dated.taken_at));
             status.report_age_ms_max = status.report_age_ms_max.max(age_ms);
         }
         status
     }
-}
-
-/// Whether the worker answers its scrapes. A worker never scraped is given the benefit of the doubt, and so are all where
-/// scrapes are off: what an earlier configuration found out, nobody will ever correct.
-fn is_available(worker: &FleetWorker, poll: &PollConfig) -> bool {
-    poll.cluster.is_empty() || u32::from(worker.scrape_failures) < poll.failures_max
-}
-
-/// Requests of others at the worker: what its fresh report shows beyond our own of that time; `None` if unknown.
-///
-/// A request of ours that is in the report is also in our own in-flight count: hence the difference, so that none
-/// counts twice.
-fn foreign_requests(worker: &FleetWorker, poll: &PollConfig, now: Timestamp) -> Option<f64> {
-    let report = worker.fresh_report(now, poll.report_age_ms_max)?;
-    let (waiting, running) = (report.waiting, report.running);
-    if waiting.is_none() && running.is_none() {
-        return None;
-    }
-    let reported = waiting.unwrap_or_default() + running.unwrap_or_default();
-    Some((reported - f64::from(worker.in_flight_at_report)).max(0.0))
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
+use crate::schedule::policy::LEAST_LOAD;
 use crate::schedule::policy::testing::default_policy;
-use crate::schedule::{Branch, POLICIES};
+use crate::schedule::{Branch, POLICIES, Query};
 use crate::worker::LoadReport;
 
 const NOW: Timestamp = Timestamp::from_ms(1_000_000);
 const AGE_MAX_MS: u64 = 5_000;
+const SIZES: RequestSizes = RequestSizes { bytes_per_token: 4.0, uncached_tokens: 100.0, adapter: None };
 
 fn poll() -> PollConfig {
     PollConfig { cluster: "poll".into(), report_age_ms_max: AGE_MAX_MS, failures_max: 2, ..PollConfig::default() }
@@ -22,7 +24,7 @@ fn addresses(count: usize) -> Vec<String> {
 /// A pool whose page knows all of its workers.
 fn pool(workers: usize, change: impl FnOnce(&mut Fleet)) -> Pool {
     let addresses = addresses(workers);
-    let mut pool = Pool::new("llm", &addresses);
+    let mut pool = Pool::new("llm", &addresses, 1);
     let mut fleet = Fleet::default();
     fleet.admit(addresses.iter().map(String::as_str), NOW);
     change(&mut fleet);
@@ -47,14 +49,14 @@ fn in_flight(pool: &mut Pool, requests: &[u32]) -> InflightPage {
 
 fn loads(pool: &mut Pool, page: &InflightPage, now: Timestamp) -> Vec<f64> {
     page.add_up(now, &mut pool.totals);
-    pool.collect_candidates(&poll(), now, true);
+    pool.collect_candidates(&Query::default(), &SIZES, &poll(), now, true);
     pool.candidates.iter().map(|candidate| candidate.load_requests).collect()
 }
 
 fn decide(pool: &mut Pool) -> (Vec<u16>, bool) {
-    let policy = default_policy(&POLICIES[0]);
+    let policy = default_policy(&LEAST_LOAD);
     let page = InflightPage::open(None).unwrap();
-    let decision = pool.decide(policy.as_ref(), &Query::default(), &page, &poll(), NOW).unwrap();
+    let decision = pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW).unwrap();
     assert_eq!(decision.branch, Branch::LeastLoad);
     let mut ids: Vec<u16> = decision.picks.as_slice().iter().map(|worker| worker.0).collect();
     ids.sort_unstable();
@@ -132,7 +134,7 @@ fn without_scrapes_earlier_failures_do_not_count() {
     let mut pool = pool(2, |fleet| (0..3).for_each(|_| fleet.record_failure("10.0.0.1:8000")));
     let page = InflightPage::open(None).unwrap();
     page.add_up(NOW, &mut pool.totals);
-    pool.collect_candidates(&PollConfig::default(), NOW, true);
+    pool.collect_candidates(&Query::default(), &SIZES, &PollConfig::default(), NOW, true);
     assert_eq!(pool.candidates.len(), 2);
 }
 
@@ -144,14 +146,14 @@ fn when_all_have_failed_all_are_tried() {
 
 #[test]
 fn a_pool_without_workers_decides_nothing() {
-    let policy = default_policy(&POLICIES[0]);
+    let policy = default_policy(&LEAST_LOAD);
     let page = InflightPage::open(None).unwrap();
-    assert_eq!(Pool::new("llm", &[]).decide(policy.as_ref(), &Query::default(), &page, &poll(), NOW), None);
+    assert_eq!(Pool::new("llm", &[], 1).decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW), None);
 }
 
 #[test]
 fn only_configured_workers_are_candidates_though_the_page_knows_more() {
-    let mut pool = Pool::new("llm", &addresses(2)[1..]);
+    let mut pool = Pool::new("llm", &addresses(2)[1..], 1);
     let mut fleet = Fleet::default();
     fleet.admit(addresses(2).iter().map(String::as_str), NOW);
     pool.set_fleet(fleet);
@@ -184,7 +186,7 @@ fn the_turn_is_that_of_the_page() {
     let mut page = InflightPage::open(None).unwrap();
     let mut firsts = Vec::new();
     for _ in 0..4 {
-        let decision = pool.decide(policy.as_ref(), &Query::default(), &page, &poll(), NOW).unwrap();
+        let decision = pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW).unwrap();
         firsts.push(decision.picks.first().unwrap().0);
         page.advance_turn();
     }

@@ -99,8 +99,16 @@ impl<'a> Message<'a> {
     }
 
     /// Feeds the message; of one that is not whole, all before the first field that may yet come or go on.
+    ///
+    /// A role that may yet come behind a long content is taken to be the user's: what is so long nearly always is, and
+    /// clients that sort their keys would go unrecognized else.
     fn feed(&self, is_whole: bool, sink: &mut impl PromptSink) {
         sink.mark(mark::ROLE);
+        let is_long = |content: Value<'_>| content.is_cut && content.raw.len() >= ROLE_GUESS_BYTES_MIN;
+        let is_role_to_come = !is_whole && self.role.is_none() && self.content.is_some_and(is_long);
+        if is_role_to_come {
+            sink.text(b"user");
+        }
         let fields = [
             (None, &self.role),
             (Some(mark::CONTENT), &self.content),
@@ -110,7 +118,8 @@ impl<'a> Message<'a> {
         ];
         for (kind, value) in fields {
             let Some(value) = value.filter(|value| !value.is_cut_scalar()) else {
-                if is_whole { continue } else { return }
+                let is_role = kind.is_none();
+                if is_whole || (is_role && is_role_to_come) { continue } else { return }
             };
             if value.is_null() {
                 continue;
@@ -184,6 +193,9 @@ fn feed_part(scanner: &mut Scanner<'_>, sink: &mut impl PromptSink) -> Result<()
     }
     end
 }
+
+/// From so many bytes on a content that is cut is taken to be the user's.
+const ROLE_GUESS_BYTES_MIN: usize = 16_384;
 
 #[cfg(test)]
 mod tests;

@@ -72,6 +72,17 @@ fn a_cut_content_is_fed_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_long_cut_content_before_its_role_is_taken_to_be_the_users() {
+    let text = "x".repeat(40_000);
+    let whole = format!(r#"{{"messages":[{{"content":"{text}","role":"user"}}]}}"#);
+    let whole = fed(Api::ChatCompletions, whole.as_bytes(), false).unwrap();
+    let part = format!(r#"{{"messages":[{{"content":"{text}"#);
+    let part = fed(Api::ChatCompletions, part.as_bytes(), true).unwrap();
+    assert_eq!(part.text_bytes().len(), "user".len() + text.len());
+    assert!(whole.symbols.starts_with(&part.symbols));
+}
+
+#[test]
 fn tools_behind_the_messages_are_missed_only_by_a_body_cut_before_them() {
     let body = r#"{"messages":[{"role":"user","content":"a"}],"tools":[{"a":1},{"b":2}]}"#;
     let at = |cut: usize| fed(Api::ChatCompletions, &body.as_bytes()[..cut], true).unwrap().written();

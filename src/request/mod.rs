@@ -5,6 +5,7 @@
 
 mod chat_completions;
 mod completions;
+mod cookie;
 mod error;
 mod json;
 mod mark;
@@ -16,6 +17,7 @@ mod laws;
 #[cfg(test)]
 mod recorder;
 
+pub use cookie::cookie_value;
 pub use error::ParseError;
 pub use text::Text;
 
@@ -102,12 +104,31 @@ pub fn parse(api: Api, body: &[u8], is_truncated: bool) -> Result<InferenceReque
     })
 }
 
+/// The text of the member `key` at the top of `body`; `None` if there is none, it is no string, or it is cut off.
+#[must_use]
+pub fn top_text<'a>(body: &'a [u8], key: &[u8], is_truncated: bool) -> Option<Text<'a>> {
+    let mut scanner = Scanner::new(body);
+    if !scanner.enter(b'{') {
+        return None;
+    }
+    let mut found = None;
+    loop {
+        match scanner.member() {
+            Ok(Some((name, value))) if name.is(key) => found = value.whole_text(),
+            Ok(Some(_)) => {}
+            Err(Halt::End { .. }) if is_truncated => return found,
+            Err(_) => return None,
+            Ok(None) => return found,
+        }
+    }
+}
+
 impl InferenceRequest<'_> {
     /// Feeds the prompt to `sink`, in the order in which the engine's chat template sees it.
     ///
-    /// A truncated body feeds a prefix of what the whole one would, without an end for the message that is cut. Two
-    /// exceptions: tools that stand behind the messages in the body and were not reached are missing, and a key that is
-    /// written twice counts as far as it was seen.
+    /// A truncated body feeds a prefix of what the whole one would, without an end for the message that is cut. Three
+    /// exceptions: tools that stand behind the messages in the body and were not reached are missing, a key that is
+    /// written twice counts as far as it was seen, and a role that stands behind a long content that is cut is a guess.
     pub fn feed_prompt(&self, sink: &mut impl PromptSink) {
         match &self.prompt {
             Prompt::Chat { tools, messages } => chat_completions::feed(tools.as_ref(), messages.as_ref(), sink),

@@ -3,13 +3,16 @@
 //! Nothing here knows prompts, engines or shared data. The pool puts plain numbers into each [`Candidate`], the policy
 //! answers with a [`Decision`]; whoever has the numbers can repeat the decision.
 
+pub mod filter;
 pub mod policy;
 mod ranking;
+pub mod scorer;
 
 pub use policy::{POLICIES, Policy, PolicyRegistration};
 pub use ranking::{Ranking, rendezvous_weight};
 
-use crate::worker::WorkerId;
+use crate::time::Timestamp;
+use crate::worker::{AdapterFit, WorkerId};
 
 /// Workers named in one decision, at the most: the first, and whom to try when it fails.
 ///
@@ -28,19 +31,51 @@ pub struct Candidate {
     /// For a worker without a fresh report, others' requests are taken to be as many as at the fullest known worker:
     /// unknown is never better than known.
     pub load_requests: f64,
+    /// This gateway's own requests in flight there, all threads.
+    pub own_requests: u32,
+    /// Prompt tokens that have to be prefilled there before this request's: the uncached ones of this gateway's requests
+    /// without a first byte, and an estimate for others' queue. Lower is better. Unknown counts as in `load_requests`.
+    pub backlog_tokens: f64,
+    /// Prompt tokens of this request that the index finds there, contiguous from the start; 0 to
+    /// [`Query::prompt_tokens`]. Higher is better.
+    pub matched_tokens: f64,
     /// Whether its report is fresh.
     pub is_known: bool,
+    /// Requests in its queue, by its fresh report.
+    pub waiting: Option<f64>,
+    /// Requests in its batch, by its fresh report.
+    pub running: Option<f64>,
+    /// Share of its KV cache in use, 0.0 to 1.0, by its fresh report.
+    pub kv_usage: Option<f64>,
+    /// How well the request's adapter fits there, by its fresh report.
+    pub adapter: AdapterFit,
+    /// When it last got a prompt that nobody had any of; the epoch if never.
+    pub cold_pick_at: Timestamp,
 }
 
 /// The request, as far as a policy needs to know it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Query {
     /// The hash by which its prompt is known; `None` when the prompt could not be read or is empty.
     pub prefix: Option<u64>,
+    /// Hash of the session that the client names; `None` if it names none, or if no place to look at is configured.
+    pub session: Option<u64>,
+    /// About how many tokens its prompt has.
+    pub prompt_tokens: f64,
+    /// The share of the pool's requests that other gateways send, 0.0 (all are ours) to 1.0.
+    pub foreign_share: f64,
     /// Decisions made before this one by all threads of this gateway, wrapping.
     pub turn: u32,
     /// Fresh random bits.
     pub random: u64,
+}
+
+impl Query {
+    /// By what the request's home is found: the session that the client names, else its prompt's prefix.
+    #[must_use]
+    pub fn key(&self) -> Option<u64> {
+        self.session.or(self.prefix)
+    }
 }
 
 /// Why a worker came first. Each has a counter; `name` is its word in stats and headers.
@@ -54,15 +89,46 @@ pub enum Branch {
     LeastLoad,
     /// The prefix hashes to it.
     Home,
-    /// The prefix hashes to another, which is over its bound.
+    /// The prefix hashes to another, which is over its bound; or another's cache is warmer, and its load too high.
     Spill,
     /// There is no prefix to hash: least load instead.
     NoPrefix,
+    /// No other candidate holds more of the prompt.
+    Warm,
+    /// Another candidate holds more of the prompt, but would serve it later.
+    Cooler,
+    /// No candidate holds any of the prompt.
+    Cold,
+    /// The session's worker.
+    Session,
+    /// The session's worker is over its bound or gone.
+    SessionSpill,
+    /// The client names no session: least load instead.
+    NoSession,
+    /// It has the most room in its KV cache.
+    KvRoom,
+    /// It has the highest sum of weighted scores.
+    Score,
 }
 
 impl Branch {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 6] = [Self::Turn, Self::Drawn, Self::LeastLoad, Self::Home, Self::Spill, Self::NoPrefix];
+    pub const ALL: [Self; 14] = [
+        Self::Turn,
+        Self::Drawn,
+        Self::LeastLoad,
+        Self::Home,
+        Self::Spill,
+        Self::NoPrefix,
+        Self::Warm,
+        Self::Cooler,
+        Self::Cold,
+        Self::Session,
+        Self::SessionSpill,
+        Self::NoSession,
+        Self::KvRoom,
+        Self::Score,
+    ];
 
     /// Its word in stats (`warmroute_decision_<name>_total`) and in `x-warmroute-reason`.
     #[must_use]
@@ -74,6 +140,14 @@ impl Branch {
             Self::Home => "home",
             Self::Spill => "spill",
             Self::NoPrefix => "no_prefix",
+            Self::Warm => "warm",
+            Self::Cooler => "cooler",
+            Self::Cold => "cold",
+            Self::Session => "session",
+            Self::SessionSpill => "session_spill",
+            Self::NoSession => "no_session",
+            Self::KvRoom => "kv_room",
+            Self::Score => "score",
         }
     }
 }
@@ -118,4 +192,6 @@ pub struct Decision {
     pub branch: Branch,
     /// Whether every worker of the pool was unavailable, so that all were candidates again.
     pub is_panic: bool,
+    /// Prompt tokens that the first is believed to hold.
+    pub matched_tokens: u32,
 }

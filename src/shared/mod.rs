@@ -1,7 +1,7 @@
 //! What the worker threads of one Envoy tell each other, as pages of bytes in the host's shared data.
 //!
 //! Every worker thread runs its own VM; only shared data joins them, its keys can never be deleted, and its values
-//! outlive a swap of the binary. Hence a fixed set of keys: a versioned page of each kind per pool, and one counter.
+//! outlive a swap of the binary. Hence a fixed set of keys: versioned pages for each pool, and one counter.
 //!
 //! | key | page | who writes |
 //! |---|---|---|
@@ -9,6 +9,8 @@
 //! | `warmroute/inflight/<pool>` | [`inflight`]: requests in flight, per VM and worker | every VM its own slot |
 //! | `warmroute/lease/<pool>` | [`lease`]: which VM polls the pool | whoever holds or takes it |
 //! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
+//! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, with each decision and answer |
+//! | `warmroute/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
 //! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!
 //! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
@@ -16,11 +18,13 @@
 //!
 //! During a swap, old and new code read the same bytes. Each page starts with a magic number and a version:
 //! an older or unreadable page is begun anew, a newer one is left alone and the VM goes on with what it knows itself.
-//! This module turns bytes into values and back; it never reads or writes shared data.
+//! The pages turn bytes into values and back. Where they are kept is a [`store`], an argument.
 
 pub mod fleet;
 pub mod inflight;
+pub mod learned;
 pub mod lease;
+pub mod store;
 pub mod trunk;
 
 use std::fmt;
@@ -35,6 +39,10 @@ pub enum PageKind {
     Fleet,
     /// See [`inflight`].
     Inflight,
+    /// See [`crate::index`]; the page's number follows the key.
+    Index,
+    /// See [`learned`].
+    Learned,
     /// See [`lease`].
     Lease,
     /// See [`trunk`].
@@ -48,6 +56,8 @@ impl PageKind {
         let kind = match self {
             Self::Fleet => "fleet",
             Self::Inflight => "inflight",
+            Self::Index => "index",
+            Self::Learned => "learned",
             Self::Lease => "lease",
             Self::Trunk => "trunk",
         };

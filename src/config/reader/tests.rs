@@ -251,3 +251,74 @@ fn addresses_have_one_form_and_no_names() {
         assert_eq!(parse_address(text).as_deref(), *address, "{text}");
     }
 }
+
+/// Shapes as `read_shapes` reads them: each by its type, and what keys it has follows from that.
+fn read_shapes(s: &mut Section<'_>) -> Vec<(&'static str, u32)> {
+    let default = json!([{ "type": "circle", "radius": 2 }, { "type": "square" }]);
+    let shapes = s.list_or("shapes", &default, 0..=3, "The shapes.", |s, _| {
+        let is_describing = s.is_describing();
+        let shape = s.required_one_of("type", &["circle", "square"], "The shape.");
+        let radius = (shape == Some("circle") || is_describing).then(|| s.u32("radius", 1, 1..=9, "Of the circle."));
+        let side = (shape == Some("square") || is_describing).then(|| s.u32("side", 1, 1..=9, "Of the square."));
+        shape.map(|shape| (shape, radius.or(side).unwrap_or_default()))
+    });
+    shapes.into_iter().flatten().collect()
+}
+
+#[test]
+fn an_absent_list_has_its_default_and_an_empty_one_is_empty() {
+    assert_eq!(read(&json!({}), read_shapes), Ok(vec![("circle", 2), ("square", 1)]));
+    assert_eq!(read(&json!({ "shapes": [] }), read_shapes), Ok(vec![]));
+    let written = json!({ "shapes": [{ "type": "square", "side": 3 }] });
+    assert_eq!(read(&written, read_shapes), Ok(vec![("square", 3)]));
+}
+
+#[test]
+fn a_required_name_says_which_other_keys_there_are() {
+    let cases: &[(Value, &str)] = &[
+        (json!({ "type": "cirle", "radius": 99 }), "shapes[0].type is \"cirle\", known: circle, square"),
+        (json!({ "radius": 99 }), "shapes[0].type is missing, must be one of circle, square"),
+        (json!({ "type": "circle", "radius": 99 }), "shapes[0].radius is 99, must be 1 to 9"),
+        (json!({ "type": "circle", "side": 1 }), "shapes[0].side is not a key here, known keys: type, radius"),
+        (json!(5), "shapes[0] is 5, must be an object"),
+    ];
+    for (shape, text) in cases {
+        let error = read(&json!({ "shapes": [shape] }), read_shapes).expect_err("is refused");
+        assert_eq!(error.to_string(), *text, "{shape}");
+    }
+}
+
+#[test]
+fn a_required_number_has_no_default() {
+    let read_share = |s: &mut Section<'_>| s.required_f64("share", 0.5..=2.0, "");
+    let read = |config: Value| read(&config, read_share).map_err(|error| error.to_string());
+    assert_eq!(read(json!({ "share": "1.5" })), Ok(1.5));
+    assert_eq!(read(json!({})), Err("share is missing, must be a number, 0.5 to 2".to_string()));
+    assert_eq!(read(json!({ "share": 3 })), Err("share is 3, must be 0.5 to 2".to_string()));
+    assert_eq!(read(json!({ "share": [] })), Err("share is [], must be a number, 0.5 to 2".to_string()));
+    assert_eq!(describe(read_share)[0].default, "required");
+}
+
+#[test]
+fn a_list_is_described_with_its_default_and_the_keys_of_all_types() {
+    let rows = describe(read_shapes);
+    let text = |row: &KeyDoc| format!("{} | {} | {}", row.path, row.default, row.allowed);
+    let want = [
+        r#"shapes | [{"radius":2,"type":"circle"},{"type":"square"}] | 0 to 3"#,
+        "shapes[].type | required | circle, square",
+        "shapes[].radius | 1 | 1 to 9",
+        "shapes[].side | 1 | 1 to 9",
+    ];
+    assert_eq!(rows.iter().map(text).collect::<Vec<_>>(), want);
+}
+
+#[test]
+fn a_key_that_two_readers_share_has_one_row_for_each_meaning() {
+    let rows = describe(|s| {
+        for default in [1, 1, 2] {
+            s.u32("count", default, 0..=9, "A count.");
+        }
+    });
+    let defaults: Vec<&str> = rows.iter().map(|row| row.default.as_str()).collect();
+    assert_eq!(defaults, ["1", "2"]);
+}

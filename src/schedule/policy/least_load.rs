@@ -1,6 +1,6 @@
 //! `least-load`: the worker with the fewest requests (S3).
 
-use super::{Policy, PolicyRegistration, pick_least_load};
+use super::{Needs, Policy, PolicyRegistration, pick_least_load};
 use crate::schedule::{Branch, Candidate, Picks, Query};
 
 pub(super) const REGISTRATION: PolicyRegistration = PolicyRegistration {
@@ -19,8 +19,8 @@ impl Policy for LeastLoad {
         Branch::LeastLoad
     }
 
-    fn reads_prompt(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::Nothing
     }
 }
 

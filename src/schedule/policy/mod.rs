@@ -1,9 +1,16 @@
 //! The policies, one file each. To add one: write its file, add its two lines here.
 
+mod bounded;
+mod hybrid;
+mod kv_utilization;
 mod least_load;
+mod prefix_cache;
 mod prefix_hash;
 mod random;
 mod round_robin;
+mod session;
+mod tie_break;
+mod weighted;
 
 use std::fmt;
 
@@ -18,8 +25,19 @@ pub trait Policy: fmt::Debug {
     /// The same arguments give the same picks: chance comes in as [`Query::random`].
     fn pick(&self, query: &Query, candidates: &[Candidate], picks: &mut Picks) -> Branch;
 
-    /// Whether it uses [`Query::prefix`]; if not, the body is neither awaited nor read.
-    fn reads_prompt(&self) -> bool;
+    /// What it has to know of the request.
+    fn needs(&self) -> Needs;
+}
+
+/// What a policy has to know of a request, each more than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    /// Nothing: the body is neither awaited nor read.
+    Nothing,
+    /// The hash by which its prompt is known: [`Query::prefix`].
+    Prefix,
+    /// Also which worker holds how much of it: [`Candidate::matched_tokens`].
+    Match,
 }
 
 /// A policy's entry in [`POLICIES`].
@@ -34,8 +52,17 @@ pub struct PolicyRegistration {
 }
 
 /// Every policy, by name. Configuration, reference page and the laws below find them here.
-pub const POLICIES: &[PolicyRegistration] =
-    &[least_load::REGISTRATION, prefix_hash::REGISTRATION, random::REGISTRATION, round_robin::REGISTRATION];
+pub const POLICIES: &[PolicyRegistration] = &[
+    hybrid::REGISTRATION,
+    kv_utilization::REGISTRATION,
+    least_load::REGISTRATION,
+    prefix_cache::REGISTRATION,
+    prefix_hash::REGISTRATION,
+    random::REGISTRATION,
+    round_robin::REGISTRATION,
+    session::REGISTRATION,
+    weighted::REGISTRATION,
+];
 
 /// The registration of `least-load`, which needs no prompt, no report and no keys.
 pub(crate) const LEAST_LOAD: PolicyRegistration = least_load::REGISTRATION;
@@ -55,7 +82,8 @@ pub(crate) mod testing {
     //! Candidates and picks in the shortest form, for the policies' tests.
 
     use super::*;
-    use crate::worker::WorkerId;
+    use crate::time::Timestamp;
+    use crate::worker::{AdapterFit, WorkerId};
 
     /// The policy as an empty configuration has it.
     pub(crate) fn default_policy(registration: &PolicyRegistration) -> Box<dyn Policy> {
@@ -63,18 +91,30 @@ pub(crate) mod testing {
     }
 
     /// Workers 0, 1, 2 … with these loads.
-    pub(super) fn candidates(loads: &[f64]) -> Vec<Candidate> {
-        let candidate = |(id, &load_requests): (usize, &f64)| Candidate {
-            worker: WorkerId(id as u16),
-            identity: crate::rng::mix(id as u64 + 1),
+    pub(crate) fn candidates(loads: &[f64]) -> Vec<Candidate> {
+        loads.iter().enumerate().map(|(id, &load)| candidate(id as u16, load)).collect()
+    }
+
+    /// Worker `id` with so many requests, nothing else known.
+    pub(crate) fn candidate(id: u16, load_requests: f64) -> Candidate {
+        Candidate {
+            worker: WorkerId(id),
+            identity: crate::rng::mix(u64::from(id) + 1),
             load_requests,
+            own_requests: load_requests as u32,
+            backlog_tokens: 0.0,
+            matched_tokens: 0.0,
             is_known: true,
-        };
-        loads.iter().enumerate().map(candidate).collect()
+            waiting: None,
+            running: None,
+            kv_usage: None,
+            adapter: AdapterFit::Unknown,
+            cold_pick_at: Timestamp::default(),
+        }
     }
 
     /// The ids picked, and why.
-    pub(super) fn picked(policy: &dyn Policy, query: &Query, candidates: &[Candidate]) -> (Vec<u16>, Branch) {
+    pub(crate) fn picked(policy: &dyn Policy, query: &Query, candidates: &[Candidate]) -> (Vec<u16>, Branch) {
         let mut picks = Picks::default();
         let branch = policy.pick(query, candidates, &mut picks);
         (picks.as_slice().iter().map(|worker| worker.0).collect(), branch)
@@ -82,16 +122,17 @@ pub(crate) mod testing {
 }
 
 #[cfg(test)]
-mod laws {
+pub(crate) mod laws {
     //! What must hold for every registered policy, whatever the candidates.
 
     #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
-    use super::testing::{candidates, picked};
+    use super::testing::{candidate, picked};
     use super::*;
     use crate::rng::Rng;
     use crate::schedule::PICKS_MAX;
+    use crate::worker::AdapterFit;
 
     fn each(law: impl Fn(&'static str, &dyn Policy, u64)) {
         for registration in POLICIES {
@@ -102,16 +143,33 @@ mod laws {
         }
     }
 
-    fn random_case(seed: u64) -> (Query, Vec<Candidate>) {
+    pub(crate) fn random_case(seed: u64) -> (Query, Vec<Candidate>) {
         let mut rng = Rng::new(seed);
-        let extremes = [0.0, 1.0, f64::MAX, f64::INFINITY, f64::NAN];
-        let load = |rng: &mut Rng| match rng.below(10) {
-            special @ 0..5 => extremes[special as usize],
+        let extremes = [0.0, 1.0, f64::MAX, f64::INFINITY, f64::NAN, -1.0];
+        let number = |rng: &mut Rng| match rng.below(12) {
+            special @ 0..6 => extremes[special as usize],
             _ => f64::from(rng.below(100)),
         };
-        let loads: Vec<f64> = (0..rng.below(20)).map(|_| load(&mut rng)).collect();
-        let prefix = (rng.below(3) > 0).then(|| rng.next_u64());
-        (Query { prefix, turn: rng.next_u64() as u32, random: rng.next_u64() }, candidates(&loads))
+        let mut candidates: Vec<Candidate> =
+            (0..rng.below(20) as u16).map(|id| candidate(id, number(&mut rng))).collect();
+        for candidate in &mut candidates {
+            candidate.own_requests = rng.below(50);
+            candidate.backlog_tokens = number(&mut rng) * 1_000.0;
+            candidate.matched_tokens = number(&mut rng) * 100.0;
+            candidate.waiting = (rng.below(3) > 0).then(|| number(&mut rng));
+            candidate.running = (rng.below(3) > 0).then(|| number(&mut rng));
+            candidate.kv_usage = (rng.below(3) > 0).then(|| number(&mut rng) / 50.0);
+            candidate.adapter = AdapterFit::ALL[rng.below(AdapterFit::ALL.len() as u32) as usize];
+        }
+        let query = Query {
+            prefix: (rng.below(3) > 0).then(|| rng.next_u64()),
+            session: (rng.below(3) == 0).then(|| rng.next_u64()),
+            prompt_tokens: number(&mut rng) * 100.0,
+            foreign_share: number(&mut rng) / 100.0,
+            turn: rng.next_u64() as u32,
+            random: rng.next_u64(),
+        };
+        (query, candidates)
     }
 
     #[test]

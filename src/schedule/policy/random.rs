@@ -1,6 +1,6 @@
 //! `random`: any worker, all alike (S2).
 
-use super::{Policy, PolicyRegistration};
+use super::{Needs, Policy, PolicyRegistration};
 use crate::rng::Rng;
 use crate::schedule::{Branch, Candidate, PICKS_MAX, Picks, Query};
 
@@ -28,8 +28,8 @@ impl Policy for Random {
         Branch::Drawn
     }
 
-    fn reads_prompt(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::Nothing
     }
 }
 

@@ -1,6 +1,6 @@
 //! `round-robin`: each worker in its turn (S1).
 
-use super::{Policy, PolicyRegistration};
+use super::{Needs, Policy, PolicyRegistration};
 use crate::schedule::{Branch, Candidate, PICKS_MAX, Picks, Query};
 
 pub(super) const REGISTRATION: PolicyRegistration = PolicyRegistration {
@@ -22,8 +22,8 @@ impl Policy for RoundRobin {
         Branch::Turn
     }
 
-    fn reads_prompt(&self) -> bool {
-        false
+    fn needs(&self) -> Needs {
+        Needs::Nothing
     }
 }
 

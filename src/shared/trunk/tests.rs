@@ -24,8 +24,8 @@ impl Prompt for Hashes<'_> {
         0
     }
 
-    fn begins_with(&self, hash: u64) -> bool {
-        self.0.contains(&hash)
+    fn begins_with(&self, hash: u32) -> bool {
+        self.0.iter().any(|prefix| *prefix as u32 == hash)
     }
 }
 
@@ -163,8 +163,8 @@ fn what_was_popular_is_forgotten() {
 fn the_page_comes_back_from_its_bytes_and_is_small() {
     let mut page = empty();
     page.observe(&Hashes(&[1, 2]), WORKERS);
-    let again = TrunkPage::open(Some(page.as_bytes())).unwrap();
+    let again = TrunkPage::open(Some(page.as_bytes().to_vec())).unwrap();
     assert_eq!(again.as_bytes(), page.as_bytes());
     assert!(page.as_bytes().len() <= 8_192, "{}", page.as_bytes().len());
-    assert!(TrunkPage::open(Some(b"WRTR")).is_ok());
+    assert!(TrunkPage::open(Some(b"WRTR".to_vec())).is_ok());
 }

@@ -1,0 +1,220 @@
+//! A pool's workers as candidates for one request: what is known of each, as plain numbers.
+
+use super::Pool;
+use crate::config::{IndexConfig, PollConfig};
+use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
+use crate::prefix::BlockHash;
+use crate::schedule::{Candidate, Decision, Picks, Policy, Query};
+use crate::shared::PageError;
+use crate::shared::fleet::FleetWorker;
+use crate::shared::inflight::InflightPage;
+use crate::shared::learned::LearnedPage;
+use crate::shared::store::Store;
+use crate::time::Timestamp;
+use crate::worker::{AdapterFit, AdapterHash, WorkerId};
+
+/// A request's sizes, and what turns one into another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestSizes {
+    /// Bytes of prompt that make a token.
+    pub bytes_per_token: f64,
+    /// Tokens of a request of this pool that were in no cache, on average.
+    pub uncached_tokens: f64,
+    /// The adapter that the request may be for: its model's name.
+    pub adapter: Option<AdapterHash>,
+}
+
+impl Pool {
+    /// Takes in what was learned of each worker, for the steps of one decision that follow; no worker holds anything of
+    /// the prompt yet.
+    pub fn prepare(&mut self, learned: &LearnedPage, index: &IndexConfig) {
+        let spans_per_token = learned.bytes_per_token() / SPAN_BYTES as f64;
+        self.learned.clear();
+        self.retentions.clear();
+        for id in (0..self.fleet.len()).filter_map(|id| u16::try_from(id).ok().map(WorkerId)) {
+            let Some(worker) = self.fleet.worker(id) else { continue };
+            let known = learned.worker(id, worker.generation);
+            let told = worker.report.and_then(|dated| dated.report.kv_tokens());
+            let kv_tokens = told.unwrap_or_else(|| f64::from(index.kv_tokens_assumed));
+            let capacity = kv_tokens * spans_per_token * f64::from(known.capacity_factor);
+            self.retentions.push(Retention {
+                generation: worker.generation as u8,
+                odometer: known.odometer,
+                capacity: capacity as u32,
+            });
+            self.learned.push(known);
+        }
+        self.matched_bytes.clear();
+        self.matched_bytes.resize(self.retentions.len(), 0);
+    }
+
+    /// Finds how much of a chain each worker holds.
+    ///
+    /// # Errors
+    /// See [`Index::find`].
+    pub fn find_matches(&mut self, store: &mut impl Store, blocks: &[BlockHash]) -> Result<(), PageError> {
+        self.index.find(store, blocks, &self.retentions, &mut self.matched_bytes)
+    }
+
+    /// Records in the index that `worker` is sent a chain.
+    pub fn record(
+        &mut self,
+        store: &mut impl Store,
+        blocks: &[BlockHash],
+        worker: WorkerId,
+        now: Timestamp,
+    ) -> Recorded {
+        let now_s = u32::try_from(now.as_ns() / 1_000_000_000).unwrap_or(u32::MAX);
+        self.index.record(store, blocks, worker, &mut self.retentions, now_s)
+    }
+
+    /// The index.
+    pub fn index_mut(&mut self) -> &mut Index {
+        &mut self.index
+    }
+
+    /// What is believed of a worker's cache since [`prepare`](Self::prepare).
+    #[must_use]
+    pub fn retention(&self, worker: WorkerId) -> Option<&Retention> {
+        self.retentions.get(usize::from(worker.0))
+    }
+
+    /// Spans of text that a worker's KV cache has room for, as its metrics tell or as assumed; `None` before
+    /// [`prepare`](Self::prepare).
+    #[must_use]
+    pub fn kv_spans(&self, worker: WorkerId) -> Option<f64> {
+        let factor = self.learned.get(usize::from(worker.0))?.capacity_factor;
+        Some(f64::from(self.retention(worker)?.capacity) / f64::from(factor))
+    }
+
+    /// Which life of the worker this is.
+    #[must_use]
+    pub fn generation(&self, worker: WorkerId) -> u32 {
+        self.fleet().worker(worker).map_or(0, |worker| worker.generation)
+    }
+
+    /// Whether it failed a request since its last success, as far as was known at the last decision.
+    #[must_use]
+    pub fn has_failed(&self, worker: WorkerId) -> bool {
+        self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.failures > 0)
+    }
+
+    /// How many bytes of the prompt the index found at `worker`.
+    #[must_use]
+    pub fn matched_bytes(&self, worker: WorkerId) -> u64 {
+        self.matched_bytes.get(usize::from(worker.0)).copied().unwrap_or_default()
+    }
+
+    /// Decides where a request goes, given what all VMs have in flight; `None` if the pool has no workers.
+    ///
+    /// Changes nothing that a second call would see: on a lost race over the page, read it again and decide anew.
+    pub fn decide(
+        &mut self,
+        policy: &dyn Policy,
+        query: &Query,
+        sizes: &RequestSizes,
+        page: &InflightPage,
+        poll: &PollConfig,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        page.add_up(now, &mut self.totals);
+        self.collect_candidates(query, sizes, poll, now, true);
+        let is_panic = self.candidates.is_empty();
+        if is_panic {
+            self.collect_candidates(query, sizes, poll, now, false);
+        }
+        let mut picks = Picks::default();
+        let query = Query { turn: page.turn(), ..*query };
+        let branch = policy.pick(&query, &self.candidates, &mut picks);
+        let first = picks.first()?;
+        let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
+        Some(Decision { picks, branch, is_panic, matched_tokens })
+    }
+
+    fn matched_tokens(&self, worker: WorkerId, query: &Query, sizes: &RequestSizes) -> f64 {
+        (self.matched_bytes(worker) as f64 / sizes.bytes_per_token).min(query.prompt_tokens)
+    }
+
+    /// Fills the candidates: available workers only, or all.
+    pub(super) fn collect_candidates(
+        &mut self,
+        query: &Query,
+        sizes: &RequestSizes,
+        poll: &PollConfig,
+        now: Timestamp,
+        only_available: bool,
+    ) {
+        self.candidates.clear();
+        let mut foreign_max = ForeignLoad::default();
+        for member in &self.members {
+            let Some(id) = member.id else { continue };
+            let Some(worker) = self.fleet.worker(id) else { continue };
+            let learned = self.learned.get(usize::from(id.0));
+            let is_cooling = learned.is_some_and(|learned| learned.is_cooling(now));
+            if only_available && (is_cooling || !is_available(worker, poll)) {
+                continue;
+            }
+            let own = self.totals.get(usize::from(id.0)).copied().unwrap_or_default();
+            let told = foreign_load(worker, poll, now);
+            let foreign = told.unwrap_or_default();
+            foreign_max = foreign_max.max(foreign);
+            let report = worker.fresh_report(now, poll.report_age_ms_max).unwrap_or_default();
+            self.candidates.push(Candidate {
+                worker: id,
+                identity: member.identity,
+                load_requests: f64::from(own.requests) + foreign.requests,
+                own_requests: own.requests,
+                backlog_tokens: f64::from(own.prefill_tokens) + foreign.waiting * sizes.uncached_tokens,
+                matched_tokens: self.matched_tokens(id, query, sizes),
+                is_known: told.is_some(),
+                waiting: report.waiting,
+                running: report.running,
+                kv_usage: report.kv_usage,
+                adapter: sizes.adapter.map_or(AdapterFit::Unknown, |adapter| report.adapters.fit(adapter)),
+                cold_pick_at: learned.map(|learned| learned.cold_pick_at).unwrap_or_default(),
+            });
+        }
+        for candidate in self.candidates.iter_mut().filter(|candidate| !candidate.is_known) {
+            candidate.load_requests += foreign_max.requests;
+            candidate.backlog_tokens += foreign_max.waiting * sizes.uncached_tokens;
+        }
+    }
+}
+
+/// Whether the worker answers its scrapes. A worker never scraped is given the benefit of the doubt, and so are all where
+/// scrapes are off: what an earlier configuration found out, nobody will ever correct.
+pub(super) fn is_available(worker: &FleetWorker, poll: &PollConfig) -> bool {
+    poll.cluster.is_empty() || u32::from(worker.scrape_failures) < poll.failures_max
+}
+
+/// Others' requests at a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct ForeignLoad {
+    /// In its queue or its batch.
+    pub(super) requests: f64,
+    /// In its queue.
+    pub(super) waiting: f64,
+}
+
+impl ForeignLoad {
+    fn max(self, other: Self) -> Self {
+        Self { requests: self.requests.max(other.requests), waiting: self.waiting.max(other.waiting) }
+    }
+}
+
+/// Requests of others at the worker: what its fresh report shows beyond our own of that time; `None` if unknown.
+///
+/// A request of ours that is in the report is also in our own in-flight count: hence the difference, so that none
+/// counts twice.
+pub(super) fn foreign_load(worker: &FleetWorker, poll: &PollConfig, now: Timestamp) -> Option<ForeignLoad> {
+    let report = worker.fresh_report(now, poll.report_age_ms_max)?;
+    if report.waiting.is_none() && report.running.is_none() {
+        return None;
+    }
+    let waiting = report.waiting.unwrap_or_default();
+    let requests = waiting + report.running.unwrap_or_default();
+    Some(ForeignLoad {
+        requests: (requests - f64::from(worker.in_flight_at_report)).max(0.0),
+        waiting: (waiting - f64::from(worker.prefilling_at_report)).max(0.0),
+    })
+}

@@ -1,0 +1,219 @@
+//! One decision: read the pages, find who holds the prompt, let the policy choose, write down what was chosen.
+
+use super::Router;
+use super::prompt::ReadPrompt;
+use crate::exchange::{Credit, Exchange, PromptSize};
+use crate::index::SPAN_BYTES;
+use crate::pool::{Pool, RequestSizes};
+use crate::schedule::policy::Needs;
+use crate::schedule::{Branch, Decision, Query};
+use crate::shared::inflight::InflightPage;
+use crate::shared::learned::LearnedPage;
+use crate::shared::store::{Store, Version, update, update_from};
+use crate::shared::trunk::TrunkPage;
+use crate::time::Timestamp;
+use crate::worker::{AdapterHash, WorkerId};
+
+/// What is asked of [`Router::decide`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// The pool's number.
+    pub pool: usize,
+    /// The policy's number in [`crate::config::Config::policies`].
+    pub policy: usize,
+    /// Whether the prompt that was read last is this request's.
+    pub is_read: bool,
+    /// Bytes of the prompt, or the best estimate.
+    pub prompt_bytes: u64,
+    /// Whether all of the prompt was read.
+    pub is_whole: bool,
+    /// The adapter that the request may be for.
+    pub adapter: Option<AdapterHash>,
+    /// Hash of the session that the client names.
+    pub session: Option<u64>,
+}
+
+impl Router {
+    /// Decides where a request goes, counts it there and records in the index that its prompt is; `None` if the pool has
+    /// no workers.
+    ///
+    /// The decision and its count in the in-flight page are one step: when another VM writes in between, the decision is
+    /// made anew over what it wrote. So no two requests are decided on the same counts, unless all tries lose their race.
+    pub fn decide(
+        &mut self,
+        store: &mut impl Store,
+        ask: &Ask,
+        exchange: &mut Exchange,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        let needs = self.config.policies.get(ask.policy)?.policy.needs();
+        let prefix = if ask.is_read && needs >= Needs::Prefix { self.find_prefix(store, ask.pool) } else { None };
+        let (learned, found) = self.read_learned(store, ask.pool)?;
+        let is_indexed = ask.is_read && needs == Needs::Match;
+        if is_indexed {
+            let found = self.pools.get_mut(ask.pool)?.find_matches(store, self.chain.blocks());
+            self.note(found.map(|()| true));
+        }
+        let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token());
+        let is_whole = ask.is_whole && ask.is_read;
+        *exchange = Exchange::new(PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole }, now);
+        let query = Query {
+            prefix,
+            session: ask.session,
+            prompt_tokens,
+            foreign_share: self.foreign_share(ask.pool),
+            turn: 0,
+            random: self.rng.next_u64(),
+        };
+        let sizes = RequestSizes {
+            bytes_per_token: learned.bytes_per_token(),
+            uncached_tokens: learned.uncached_tokens(),
+            adapter: ask.adapter,
+        };
+        let decision = self.decide_over_page(store, ask, &query, &sizes, exchange, now)?;
+        self.write_down(store, ask.pool, &decision, exchange, is_indexed, found, now);
+        Some(decision)
+    }
+
+    /// Counts the prompt that was read last in the pool's trunk; returns the hash by which it is known.
+    fn find_prefix(&mut self, store: &mut impl Store, pool: usize) -> Option<u64> {
+        let state = self.pools.get(pool)?;
+        let (page, version) = store.get(&state.keys().trunk);
+        let Ok(mut trunk) = TrunkPage::open(page) else {
+            self.incidents.newer += 1;
+            // Without knowing what is popular, the first part of the prompt it is.
+            return self.prefix(pool, &mut TrunkPage::open(None).ok()?);
+        };
+        let prefix = trunk.observe(&ReadPrompt(&self.chain), state.addresses().len());
+        // Best effort: what a lost race leaves uncounted is one sighting of many.
+        store.set(&state.keys().trunk, trunk.as_bytes(), version);
+        prefix
+    }
+
+    /// Reads what was learned and prepares the pool with it; returns it, and what was read for the write that follows.
+    fn read_learned(&mut self, store: &mut impl Store, pool: usize) -> Option<(LearnedPage, Found)> {
+        let state = self.pools.get_mut(pool)?;
+        let found = store.get(&state.keys().learned);
+        let learned = LearnedPage::open(found.0.clone()).or_else(|_| {
+            self.incidents.newer += 1;
+            LearnedPage::open(None)
+        });
+        let learned = learned.ok()?;
+        state.prepare(&learned, &self.config.index);
+        Some((learned, found))
+    }
+
+    /// How much of the pool's load is other gateways': as the scrapes show it, else as configured.
+    fn foreign_share(&self, pool: usize) -> f64 {
+        let told = self.pools.get(pool).and_then(|pool| pool.fleet().foreign_share());
+        told.unwrap_or_else(|| 1.0 - 1.0 / f64::from(self.config.gateways.max(1)))
+    }
+
+    fn decide_over_page(
+        &mut self,
+        store: &mut impl Store,
+        ask: &Ask,
+        query: &Query,
+        sizes: &RequestSizes,
+        exchange: &mut Exchange,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        let state = self.pools.get_mut(ask.pool)?;
+        let policy = self.config.policies.get(ask.policy)?.policy.as_ref();
+        let (poll, owner, key) = (&self.config.poll, self.owner, state.keys().inflight.clone());
+        let mut decide = |state: &mut Pool, page: &InflightPage| {
+            let decision = state.decide(policy, query, sizes, page, poll, now)?;
+            exchange.handle_decision(state, decision);
+            Some(decision)
+        };
+        let updated = update(store, &key, |bytes| {
+            let mut page = InflightPage::open(bytes)?;
+            let decision = decide(state, &page);
+            if decision.is_some() {
+                page.write_slot(owner, state.held(), now);
+                page.advance_turn();
+            }
+            Ok((decision.is_some().then(|| page.into_bytes()), decision))
+        });
+        match updated {
+            Ok((decision, is_stored)) => {
+                self.note(Ok(is_stored));
+                decision
+            }
+            Err(newer) => {
+                // On our own: what this VM has in flight is all that is known.
+                let mut own = InflightPage::open(None).ok()?;
+                own.write_slot(owner, state.held(), now);
+                let decision = decide(state, &own);
+                self.note(Err(newer));
+                decision
+            }
+        }
+    }
+
+    /// Records the prompt at the worker that was picked, and in its row what follows from the pick.
+    #[expect(clippy::too_many_arguments, reason = "the last step of one decision, apart only for its length")]
+    fn write_down(
+        &mut self,
+        store: &mut impl Store,
+        pool: usize,
+        decision: &Decision,
+        exchange: &mut Exchange,
+        is_indexed: bool,
+        found: Found,
+        now: Timestamp,
+    ) {
+        let Some(worker) = decision.picks.first() else { return };
+        let mut spans = 0;
+        if is_indexed {
+            exchange.note_blocks(self.chain.blocks());
+            spans = self.record(store, pool, worker, exchange, now);
+        }
+        let Some(state) = self.pools.get(pool) else { return };
+        if spans == 0 && !is_indexed && !state.has_failed(worker) {
+            return;
+        }
+        let uncached_tokens = f64::from(exchange.prompt().tokens.saturating_sub(decision.matched_tokens));
+        let generation = state.generation(worker);
+        let updated = update_from(store, &state.keys().learned, found, |bytes| {
+            let mut learned = LearnedPage::open(bytes)?;
+            if is_indexed {
+                learned.learn_uncached_tokens(uncached_tokens);
+            }
+            learned.change(worker, generation, |row| {
+                row.odometer = row.odometer.wrapping_add(spans);
+                row.probe(now);
+                if is_indexed && decision.branch == Branch::Cold {
+                    row.cold_pick_at = now;
+                }
+            });
+            Ok((Some(learned.into_bytes()), ()))
+        });
+        self.note(updated.map(|((), is_stored)| is_stored));
+    }
+
+    /// Records the request's blocks at `worker` and gives it the credit; returns how far its odometer went.
+    pub(super) fn record(
+        &mut self,
+        store: &mut impl Store,
+        pool: usize,
+        worker: WorkerId,
+        exchange: &mut Exchange,
+        now: Timestamp,
+    ) -> u32 {
+        let Some(state) = self.pools.get_mut(pool) else { return 0 };
+        let matched_bytes = state.matched_bytes(worker);
+        let recorded = state.record(store, exchange.blocks(), worker, now);
+        self.incidents.conflicts += recorded.lost_pages;
+        exchange.set_credit(Some(Credit { worker, matched_bytes, recorded }));
+        u32::try_from(recorded.new_bytes / SPAN_BYTES).unwrap_or(u32::MAX)
+    }
+}
+
+/// A page as it was read, for the write that follows.
+type Found = (Option<Vec<u8>>, Version);
+
+/// About how many tokens so many bytes of prompt are; at least one.
+fn tokens(prompt_bytes: u64, bytes_per_token: f64) -> f64 {
+    (prompt_bytes as f64 / bytes_per_token).clamp(1.0, f64::from(u32::MAX))
+}

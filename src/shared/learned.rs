@@ -1,0 +1,397 @@
+//! What the answers have taught: how much each worker's cache keeps, who fails, how many bytes make a token.
+//!
+//! Written with every decision (odometers) and every answer. Rows are by [`WorkerId`]; a row of an earlier generation
+//! tells nothing of the worker that is there now.
+
+use zerocopy::little_endian::{F32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{PageError, Preamble};
+use crate::time::Timestamp;
+use crate::worker::{WORKERS_MAX, WorkerId};
+
+const PREAMBLE: Preamble = Preamble::new(*b"WRLN", 1);
+
+/// Bytes of prompt a token before anything was learned: English text has 4 to 5 in the current tokenizers.
+pub const BYTES_PER_TOKEN: f32 = 4.0;
+
+/// Bytes a token that are believed, whatever the engines say: one for a script that is all single tokens, 16 for text
+/// that is mostly white space.
+const BYTES_PER_TOKEN_MIN: f32 = 1.0;
+const BYTES_PER_TOKEN_MAX: f32 = 16.0;
+
+/// Weight of a new sample in the averages of this page: they follow a change within some fifty requests.
+const SAMPLE_WEIGHT: f32 = 0.02;
+
+/// Range of [`LearnedWorker::capacity_factor`]. Source: the routing study that the default policy is from.
+const CAPACITY_FACTOR_MIN: f32 = 0.01;
+const CAPACITY_FACTOR_MAX: f32 = 8.0;
+
+/// So many requests in a row that a worker failed, and it is left alone for a while. One may be the request's own fault,
+/// and a client must not be able to shut a worker that serves others well: each success in between starts anew.
+const FAILURES_MIN: u8 = 3;
+
+/// How long at first; twice as long after each further failure.
+const COOLING_MS: u64 = 1_000;
+
+/// How long at the most: Envoy's own default for the first ejection of an outlier.
+const COOLING_MS_MAX: u64 = 30_000;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    preamble: Preamble,
+    workers: U16,
+    bytes_per_token: F32,
+    uncached_tokens: F32,
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Row {
+    generation: U32,
+    odometer: U32,
+    capacity_factor: F32,
+    failed_ms: U64,
+    cold_pick_ms: U64,
+    failures: u8,
+    tells_cached: u8,
+}
+
+/// What was learned of one worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearnedWorker {
+    /// See [`crate::index::Retention::odometer`].
+    pub odometer: u32,
+    /// What its cache keeps over what its metrics say it has room for, 0.01 to 8: others' requests, answers and whatever
+    /// else takes room make it smaller.
+    pub capacity_factor: f32,
+    /// Requests in a row that it failed.
+    pub failures: u8,
+    /// When it failed the last one, or was tried again after it.
+    pub failed_at: Timestamp,
+    /// When it last got a prompt that nobody had any of.
+    pub cold_pick_at: Timestamp,
+    /// Whether its answers ever told how many tokens were cached: then an answer that does not means none.
+    pub tells_cached: bool,
+}
+
+impl LearnedWorker {
+    const UNKNOWN: Self = Self {
+        odometer: 0,
+        capacity_factor: 1.0,
+        failures: 0,
+        failed_at: Timestamp::from_ns(0),
+        cold_pick_at: Timestamp::from_ns(0),
+        tells_cached: false,
+    };
+
+    /// Whether it failed so often in a row, and so lately, that it should get no requests.
+    #[must_use]
+    pub fn is_cooling(&self, now: Timestamp) -> bool {
+        let Some(more) = self.failures.checked_sub(FAILURES_MIN) else { return false };
+        let cooling_ms = (COOLING_MS << more.min(10)).min(COOLING_MS_MAX);
+        now.ms_between(self.failed_at) < cooling_ms
+    }
+
+    /// It failed a request that was sent at `sent_at`. One that was sent before it was left alone tells nothing new: all
+    /// that hang at a worker fail together.
+    pub fn fail(&mut self, sent_at: Timestamp, now: Timestamp) {
+        if self.failures < FAILURES_MIN || sent_at >= self.failed_at {
+            self.failures = self.failures.saturating_add(1);
+            self.failed_at = now;
+        }
+    }
+
+    /// It answered a request that was sent at `sent_at`. What was sent before the last failure says nothing of now: a worker
+    /// may refuse new requests and finish the old ones.
+    pub fn succeed(&mut self, sent_at: Timestamp) {
+        if sent_at >= self.failed_at {
+            self.failures = 0;
+        }
+    }
+
+    /// It is sent a request: if it failed before, this is the one that shows whether it works again, and no other is
+    /// sent for as long as it was left alone.
+    pub fn probe(&mut self, now: Timestamp) {
+        if self.failures >= FAILURES_MIN {
+            self.failed_at = now;
+        }
+    }
+
+    /// Corrects what its cache keeps to `factor` times what it has room for.
+    pub fn set_capacity_factor(&mut self, factor: f32) {
+        if !factor.is_nan() {
+            self.capacity_factor = factor.clamp(CAPACITY_FACTOR_MIN, CAPACITY_FACTOR_MAX);
+        }
+    }
+}
+
+/// The page, checked: its length fits the rows that its header names.
+#[derive(Clone, Debug)]
+pub struct LearnedPage {
+    bytes: Vec<u8>,
+}
+
+impl LearnedPage {
+    /// The page in `bytes`; an empty one where there is none, or none that can be read.
+    ///
+    /// # Errors
+    /// [`PageError::Newer`] when a later version of the plugin wrote it.
+    pub fn open(bytes: Option<Vec<u8>>) -> Result<Self, PageError> {
+        let bytes = bytes.unwrap_or_default();
+        if PREAMBLE.matches(&bytes)?
+            && let Ok((header, rows)) = Header::ref_from_prefix(&bytes)
+            && usize::from(header.workers.get()) <= WORKERS_MAX
+            && rows.len() == usize::from(header.workers.get()) * size_of::<Row>()
+        {
+            return Ok(Self { bytes });
+        }
+        let header = Header {
+            preamble: PREAMBLE,
+            workers: U16::ZERO,
+            bytes_per_token: F32::new(BYTES_PER_TOKEN),
+            uncached_tokens: F32::ZERO,
+        };
+        Ok(Self { bytes: header.as_bytes().to_vec() })
+    }
+
+    /// The bytes to store.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes to store, without a copy.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Bytes of prompt that make a token, on average over the pool's requests.
+    #[must_use]
+    pub fn bytes_per_token(&self) -> f64 {
+        let header = Header::ref_from_prefix(&self.bytes);
+        let stored = header.map_or(BYTES_PER_TOKEN, |(header, _)| header.bytes_per_token.get());
+        f64::from(if stored.is_nan() {
+            BYTES_PER_TOKEN
+        } else {
+            stored.clamp(BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX)
+        })
+    }
+
+    /// Tokens of a request that were in no cache, on average: what one of others' waiting requests is taken to cost.
+    #[must_use]
+    pub fn uncached_tokens(&self) -> f64 {
+        let header = Header::ref_from_prefix(&self.bytes);
+        header.map_or(0.0, |(header, _)| f64::from(header.uncached_tokens.get())).max(0.0)
+    }
+
+    /// An engine says that a prompt of so many bytes has so many tokens.
+    pub fn learn_bytes_per_token(&mut self, prompt_bytes: u64, prompt_tokens: u32) {
+        if prompt_tokens < SAMPLE_TOKENS_MIN {
+            return;
+        }
+        let sample = (prompt_bytes as f32 / prompt_tokens as f32).clamp(BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX);
+        let average = self.bytes_per_token() as f32;
+        if let Ok((header, _)) = Header::mut_from_prefix(&mut self.bytes) {
+            header.bytes_per_token = F32::new(average + SAMPLE_WEIGHT * (sample - average));
+        }
+    }
+
+    /// Sets the average itself: for replays, which know the truth and err on purpose.
+    pub fn set_bytes_per_token(&mut self, bytes_per_token: f64) {
+        if let Ok((header, _)) = Header::mut_from_prefix(&mut self.bytes) {
+            header.bytes_per_token = F32::new(bytes_per_token as f32);
+        }
+    }
+
+    /// A request was sent of whose prompt so many tokens are taken to be in no cache.
+    pub fn learn_uncached_tokens(&mut self, uncached_tokens: f64) {
+        if let Ok((header, _)) = Header::mut_from_prefix(&mut self.bytes) {
+            let (average, sample) = (header.uncached_tokens.get(), uncached_tokens as f32);
+            let next = if average > 0.0 { average + SAMPLE_WEIGHT * (sample - average) } else { sample };
+            header.uncached_tokens = F32::new(if next.is_finite() { next } else { 0.0 });
+        }
+    }
+
+    /// What was learned of the worker in its present generation.
+    #[must_use]
+    pub fn worker(&self, id: WorkerId, generation: u32) -> LearnedWorker {
+        let row = self.rows().get(usize::from(id.0)).filter(|row| row.generation.get() == generation);
+        row.map_or(LearnedWorker::UNKNOWN, Row::learned)
+    }
+
+    /// Changes what was learned of the worker in its present generation.
+    pub fn change(&mut self, id: WorkerId, generation: u32, change: impl FnOnce(&mut LearnedWorker)) {
+        let mut learned = self.worker(id, generation);
+        change(&mut learned);
+        let index = usize::from(id.0);
+        if index >= WORKERS_MAX {
+            return;
+        }
+        self.widen(index + 1);
+        if let Ok((_, rows)) = Header::mut_from_prefix(&mut self.bytes)
+            && let Ok(rows) = <[Row]>::mut_from_bytes(rows)
+            && let Some(row) = rows.get_mut(index)
+        {
+            *row = Row::of(&learned, generation);
+        }
+    }
+
+    fn rows(&self) -> &[Row] {
+        let rows = Header::ref_from_prefix(&self.bytes).ok().map(|(_, rows)| rows);
+        rows.and_then(|rows| <[Row]>::ref_from_bytes(rows).ok()).unwrap_or_default()
+    }
+
+    fn widen(&mut self, workers: usize) {
+        if self.rows().len() >= workers {
+            return;
+        }
+        let missing = workers - self.rows().len();
+        for _ in 0..missing {
+            // Of no generation that a worker has by chance: the first one is 0.
+            let row = Row { generation: U32::new(u32::MAX), ..Row::default() };
+            self.bytes.extend_from_slice(row.as_bytes());
+        }
+        if let Ok((header, _)) = Header::mut_from_prefix(&mut self.bytes) {
+            header.workers = U16::new(u16::try_from(workers).unwrap_or(u16::MAX));
+        }
+    }
+}
+
+impl Row {
+    fn learned(&self) -> LearnedWorker {
+        let mut learned = LearnedWorker {
+            odometer: self.odometer.get(),
+            capacity_factor: 1.0,
+            failures: self.failures,
+            failed_at: Timestamp::from_ms(self.failed_ms.get()),
+            cold_pick_at: Timestamp::from_ms(self.cold_pick_ms.get()),
+            tells_cached: self.tells_cached != 0,
+        };
+        learned.set_capacity_factor(self.capacity_factor.get());
+        learned
+    }
+
+    fn of(learned: &LearnedWorker, generation: u32) -> Self {
+        let ms = |at: Timestamp| U64::new(at.as_ns() / 1_000_000);
+        Self {
+            generation: U32::new(generation),
+            odometer: U32::new(learned.odometer),
+            capacity_factor: F32::new(learned.capacity_factor),
+            failed_ms: ms(learned.failed_at),
+            cold_pick_ms: ms(learned.cold_pick_at),
+            failures: learned.failures,
+            tells_cached: learned.tells_cached.into(),
+        }
+    }
+}
+
+/// Prompts shorter than this say little of bytes a token: the chat template weighs too much.
+const SAMPLE_TOKENS_MIN: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+    use crate::rng::Rng;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_000_000);
+    const WORKER: WorkerId = WorkerId(2);
+
+    fn page() -> LearnedPage {
+        LearnedPage::open(None).unwrap()
+    }
+
+    #[test]
+    fn what_was_learned_comes_back_and_is_of_one_generation() {
+        let mut page = page();
+        page.change(WORKER, 0, |worker| {
+            worker.odometer = 7;
+            worker.tells_cached = true;
+            worker.set_capacity_factor(0.5);
+            worker.fail(NOW, NOW);
+        });
+        page.learn_uncached_tokens(300.0);
+        let page = LearnedPage::open(Some(page.into_bytes())).unwrap();
+        let worker = page.worker(WORKER, 0);
+        assert_eq!((worker.odometer, worker.capacity_factor, worker.failures), (7, 0.5, 1));
+        assert_eq!((worker.tells_cached, worker.failed_at), (true, NOW));
+        assert_eq!(page.worker(WORKER, 1), LearnedWorker::UNKNOWN);
+        assert_eq!(page.worker(WorkerId(0), 0), LearnedWorker::UNKNOWN);
+        assert_eq!(page.uncached_tokens(), 300.0);
+    }
+
+    #[test]
+    fn bytes_a_token_follow_what_the_engines_say_within_reason() {
+        let mut learned = page();
+        assert_eq!(learned.bytes_per_token(), 4.0);
+        (0..200).for_each(|_| learned.learn_bytes_per_token(3_000, 1_000));
+        assert!((learned.bytes_per_token() - 3.0).abs() < 0.05, "{}", learned.bytes_per_token());
+        (0..2_000).for_each(|_| learned.learn_bytes_per_token(u64::MAX, 1_000));
+        assert!((15.9..=16.0).contains(&learned.bytes_per_token()));
+        let mut page = page();
+        (0..200).for_each(|_| page.learn_bytes_per_token(3_000, 10));
+        assert_eq!(page.bytes_per_token(), 4.0, "short prompts say nothing");
+    }
+
+    #[test]
+    fn a_worker_that_fails_again_and_again_is_left_alone_ever_longer_and_tried_once() {
+        let mut worker = LearnedWorker::UNKNOWN;
+        worker.fail(NOW, NOW);
+        worker.fail(NOW, NOW);
+        assert!(!worker.is_cooling(NOW));
+        worker.fail(NOW, NOW);
+        (0..9).for_each(|_| worker.fail(Timestamp::from_ms(999_000), NOW.plus_ms(1)));
+        assert!(worker.is_cooling(NOW.plus_ms(999)));
+        assert!(!worker.is_cooling(NOW.plus_ms(1_000)));
+        worker.probe(NOW.plus_ms(1_000));
+        assert!(worker.is_cooling(NOW.plus_ms(1_500)), "one request is enough to find out");
+        worker.fail(NOW.plus_ms(1_000), NOW.plus_ms(1_010));
+        assert!(worker.is_cooling(NOW.plus_ms(3_000)));
+        worker.failed_at = NOW;
+        (0..200).for_each(|_| worker.fail(NOW, NOW));
+        assert!(worker.is_cooling(NOW.plus_ms(29_999)));
+        assert!(!worker.is_cooling(NOW.plus_ms(30_000)));
+        worker.succeed(NOW);
+        worker.probe(NOW);
+        assert!(!worker.is_cooling(NOW));
+    }
+
+    #[test]
+    fn what_was_sent_before_a_failure_proves_nothing() {
+        let mut worker = LearnedWorker::UNKNOWN;
+        (0..3).for_each(|_| worker.fail(NOW, NOW));
+        worker.succeed(NOW.plus_ms(0));
+        assert_eq!(worker.failures, 0);
+        (0..3).for_each(|_| worker.fail(NOW, NOW));
+        worker.succeed(Timestamp::from_ms(999_999));
+        assert_eq!(worker.failures, 3);
+        worker.succeed(NOW.plus_ms(1));
+        assert_eq!(worker.failures, 0);
+    }
+
+    #[test]
+    fn any_bytes_open_without_a_panic_and_give_numbers_in_range() {
+        let mut kept = page();
+        kept.change(WORKER, 0, |worker| worker.fail(NOW, NOW));
+        for seed in 0..5_000 {
+            let mut rng = Rng::new(seed);
+            let mut bytes = kept.as_bytes().to_vec();
+            for _ in 0..3 {
+                let at = rng.below(bytes.len() as u32) as usize;
+                bytes[at] = rng.next_u64() as u8;
+            }
+            bytes.truncate(rng.below(bytes.len() as u32 + 40) as usize);
+            let Ok(mut page) = LearnedPage::open(Some(bytes)) else { continue };
+            assert!((1.0..=16.0).contains(&page.bytes_per_token()), "seed {seed}");
+            assert!((0.01..=8.0).contains(&page.worker(WORKER, 0).capacity_factor), "seed {seed}");
+            page.learn_uncached_tokens(1.0);
+            page.change(WorkerId(511), 3, |worker| worker.odometer = 1);
+            assert_eq!(page.worker(WorkerId(511), 3).odometer, 1, "seed {seed}");
+        }
+    }
+}
