@@ -5,16 +5,22 @@ PROFILE_TOOLS := --profile tools
 # A failing test prints its message; a backtrace of an async runtime below it helps nobody.
 export RUST_BACKTRACE := 0
 
-.PHONY: help wasm demo test check-fmt lint unit parity e2e size docs clean
+.PHONY: help wasm demo bench-decision replay test check-fmt lint unit parity e2e size docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 wasm: ## Build the plugin: target/warmroute.wasm
 	@$(SETUP)/build-wasm.sh
 
 demo: wasm ## Run the plugin in Envoy before simulated workers and show what is routed where, and why
 	cargo run $(PROFILE_TOOLS) --package warmroute-demo
+
+bench-decision: wasm ## Measure how long the plugin takes for a decision, in its VM in Envoy
+	cargo run $(PROFILE_TOOLS) --package warmroute-demo -- decisions
+
+replay: ## Compare routing policies on traces and generated workloads; FULL=1: all of it, and write docs/routing-quality.md
+	cargo run $(PROFILE_TOOLS) --package warmroute-replay -- $(if $(FULL),--full --docs docs)
 
 # One after the other, the cheapest first, whatever -j says: each would slow the others down and mix up their output.
 test: ## Run all that CI runs, the cheapest first

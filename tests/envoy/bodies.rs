@@ -66,17 +66,22 @@ fn with_room(envoy: EnvoyConfig) -> EnvoyConfig {
     })
 }
 
-/// 2 MB: what one worker's KV cache holds only if it is made large.
+/// 2 MB: what one worker's KV cache holds only if it is made large. Written by hand, as clients write it: of a message
+/// that is cut off the text counts only if its role stands before it.
 fn large_body() -> (SimConfig, String) {
     let text = (0..300_000).map(|word| format!("w{word} ")).collect::<String>();
-    let body = chat("A long document follows.", &[&text[..2 << 20]]).to_string();
+    let message = format!(r#"{{"role":"user","content":"{}"}}"#, &text[..2 << 20]);
+    let body = format!(r#"{{"model":"sim","max_tokens":4,"messages":[{message}]}}"#);
     (SimConfig { kv_blocks: 100_000, ..instant() }, body)
 }
 
 #[tokio::test]
 async fn a_body_larger_than_envoys_buffer_arrives_whole_and_is_routed_by_its_beginning() -> Result<()> {
     let (sim, large) = large_body();
-    let setup = World::of(3).sim(&sim).envoy(|envoy| with_room(envoy.connection_buffer_bytes_max(1 << 20)));
+    let setup = World::of(3)
+        .plugin(json!({ "poll": {} }))
+        .sim(&sim)
+        .envoy(|envoy| with_room(envoy.connection_buffer_bytes_max(1 << 20)));
     let world = setup.start().await?;
     for client in [world.client(), Client::http2(world.envoy.address())] {
         let reply = client.post(CHAT, &[], large.clone()).await?;
@@ -96,7 +101,9 @@ async fn a_body_larger_than_envoys_buffer_arrives_whole_and_is_routed_by_its_beg
     let hash = format!("{:016x}", xxh3_64(large.as_bytes()));
     let arrived = world.arrived();
     assert!(arrived.iter().all(|seen| (seen.body_bytes, &seen.body_xxh3) == (large.len(), &hash)), "{arrived:?}");
-    assert_eq!((arrived.len(), world.count("decision_home_total").await?), (3, 3));
+    // The first one builds the cache, and the others follow it by the part that is read.
+    assert_eq!((arrived.len(), world.count("decision_cold_total").await?), (3, 1));
+    assert_eq!(world.count("decision_warm_total").await?, 2);
     assert_eq!(world.count("body_truncated_total").await?, 3);
     assert_eq!(world.served().iter().filter(|&&served| served > 0).count(), 1);
     world.end().await
@@ -119,7 +126,7 @@ async fn a_body_that_envoy_refuses_leaves_nothing_behind() -> Result<()> {
 
 #[tokio::test]
 async fn a_prompt_is_known_however_its_body_is_framed() -> Result<()> {
-    let world = World::of(4).start().await?;
+    let world = World::of(4).plugin(json!({ "poll": {} })).start().await?;
     let address = world.envoy.address();
     let mut homes = Vec::new();
     let mut note = |number: usize| {
@@ -198,8 +205,11 @@ async fn a_prompt_is_known_however_its_body_is_framed() -> Result<()> {
     note(7)?;
 
     assert!(homes.iter().all(|home| *home == homes[0]), "{homes:?}");
-    for counter in ["requests_total", "routed_total", "decision_home_total"] {
-        assert_eq!(world.count(counter).await?, 8, "{counter}");
+    // The index knows the prompt again in each framing: the first request alone is new to it.
+    for (counter, want) in
+        [("requests_total", 8), ("routed_total", 8), ("decision_cold_total", 1), ("decision_warm_total", 7)]
+    {
+        assert_eq!(world.count(counter).await?, want, "{counter}");
     }
     world.end().await
 }
@@ -294,7 +304,8 @@ async fn header_values_that_are_not_utf_8_pass_and_harm_nobody() -> Result<()> {
 
 #[tokio::test]
 async fn completions_are_routed_by_their_prompt_in_each_of_its_forms() -> Result<()> {
-    let world = World::of(4).start().await?;
+    const COLD: u64 = 2;
+    let world = World::of(4).plugin(json!({ "poll": {} })).start().await?;
     let text = "Once upon a time there was a gateway. ".repeat(10);
     let ids: Vec<u32> = (0..300).map(|id| id * 7).collect();
     let prompts = [json!(text), json!([text, "and another"]), json!(ids), json!([ids, [1, 2, 3]])];
@@ -311,7 +322,9 @@ async fn completions_are_routed_by_their_prompt_in_each_of_its_forms() -> Result
         }
         assert!(workers.iter().all(|worker| *worker == workers[0]), "{workers:?}");
     }
-    assert_eq!(world.count("decision_home_total").await?, routed);
+    // Both texts begin alike, and so do both lists of ids.
+    assert_eq!(world.count("decision_warm_total").await?, routed - COLD);
+    assert_eq!(world.count("decision_cold_total").await?, COLD);
     // A chat's body on the completions path has no prompt.
     assert_eq!(world.client().post_json(COMPLETIONS, &chat("a", &["b"])).await?.status, 400);
     assert_eq!(world.count("unrouted_unreadable_total").await?, 1);
@@ -320,7 +333,7 @@ async fn completions_are_routed_by_their_prompt_in_each_of_its_forms() -> Result
 
 #[tokio::test]
 async fn an_encoded_body_is_routed_by_load_and_not_decoded() -> Result<()> {
-    let world = World::of(2).start().await?;
+    let world = World::of(2).plugin(json!({ "policy": "prefix-hash" })).start().await?;
     // The header of a gzip member; nothing on the way reads further.
     let gzip: Vec<u8> =
         [0x1f, 0x8b, 0x08, 0, 0, 0, 0, 0, 0, 0xff].into_iter().chain((0..=255).cycle().take(5_000)).collect();
@@ -339,7 +352,9 @@ async fn an_encoded_body_is_routed_by_load_and_not_decoded() -> Result<()> {
 
 #[tokio::test]
 async fn a_conversation_that_outgrows_the_scan_limit_stays_where_it_is() -> Result<()> {
-    let world = World::of(4).plugin(json!({ "request": { "scanBytesMax": 4096 } })).start().await?;
+    // By the prefix's home: the index would know the conversation again by its beginning alone.
+    let plugin = json!({ "policy": "prefix-hash", "request": { "scanBytesMax": 4096 } });
+    let world = World::of(4).plugin(plugin).start().await?;
     // Written by hand for its order: what stands behind the cut cannot be read, and the key depends on the model.
     let request = |question: &str| {
         format!(

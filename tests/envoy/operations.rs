@@ -120,7 +120,7 @@ async fn a_bad_config_is_refused_with_its_reason_and_the_old_one_serves_on() -> 
         (json!({ "polcy": "random" }), r#"polcy is not a key here, did you mean "policy"?"#),
         (json!({ "request": { "pathPrefixes": "/v1" } }), r#"request.pathPrefixes is "/v1", must be a list of"#),
         (json!({ "poll": { "intervalMs": 1 } }), "poll.intervalMs is 1, must be 50 to 60000"),
-        (json!({ "policy": "best" }), r#"policy.name is "best", known: least-load"#),
+        (json!({ "policy": "best" }), r#"policy.name is "best", known: hybrid, "#),
         (
             json!({ "pools": [{ "cluster": "llm", "workers": [{ "address": "vllm-0:8000" }] }] }),
             "pools[0].workers[0].address is",

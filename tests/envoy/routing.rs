@@ -1,52 +1,14 @@
 //! Where requests go: each policy in a real Envoy whose threads share what they know.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use warmroute_harness::client::{Client, Reply, Stream, body};
+use anyhow::{Context, Result};
+use serde_json::json;
+use warmroute_harness::client::{Client, Reply, body};
 use warmroute_harness::config::{DESTINATION_HEADER, http_manager};
 
-use crate::world::{CHAT, World, chat, slow, wait_until};
-
-/// Long enough that no test sees the end of such a stream: at [`slow`]'s 50 ms a token, over a minute.
-const HELD_TOKENS: u32 = 1_500;
-
-fn worker_of(reply: &Reply) -> Result<String> {
-    ensure!(reply.status == 200, "status {}: {}", reply.status, reply.text());
-    Ok(reply.header("x-worker").context("no worker answered")?.to_owned())
-}
-
-/// Starts one streamed answer that goes on until it is dropped.
-async fn hold(client: Client, mut request: Value) -> Result<(Stream, String)> {
-    request["stream"] = true.into();
-    request["max_tokens"] = HELD_TOKENS.into();
-    let stream = client.open("POST", CHAT, &[("content-type", "application/json")], body(request.to_string())).await?;
-    ensure!(stream.status == 200, "status {}", stream.status);
-    let worker = stream.headers.get("x-worker").context("no worker answered")?.to_str()?.to_owned();
-    Ok((stream, worker))
-}
-
-/// Holds `count` streams open, all started at once and each on a connection of its own; who serves how many.
-async fn hold_many(world: &World, count: usize, request: impl Fn(usize) -> Value) -> Result<Held> {
-    let mut opening = JoinSet::new();
-    for index in 0..count {
-        opening.spawn(hold(world.client(), request(index)));
-    }
-    let mut held = Held { streams: Vec::new(), by_worker: BTreeMap::new() };
-    while let Some(opened) = opening.join_next().await {
-        let (stream, worker) = opened??;
-        held.streams.push(stream);
-        *held.by_worker.entry(worker).or_default() += 1;
-    }
-    Ok(held)
-}
-
-struct Held {
-    streams: Vec<Stream>,
-    by_worker: BTreeMap<String, usize>,
-}
+use crate::held::{hold, hold_many};
+use crate::world::{CHAT, World, chat, slow, wait_until, worker_of};
 
 /// How many worker threads of Envoy have had connections from clients.
 async fn threads_used(world: &World) -> Result<usize> {
@@ -61,7 +23,7 @@ async fn threads_used(world: &World) -> Result<usize> {
 async fn a_conversation_stays_with_its_worker_and_finds_ever_more_in_its_cache() -> Result<()> {
     const CONVERSATIONS: usize = 48;
     const TURNS: usize = 6;
-    let world = World::of(4).start().await?;
+    let world = World::of(4).plugin(json!({ "poll": {} })).start().await?;
     let mut turns: Vec<Vec<String>> = vec![Vec::new(); CONVERSATIONS];
     let mut homes: Vec<String> = Vec::new();
     let mut cached_before = vec![0; CONVERSATIONS];
@@ -89,14 +51,16 @@ async fn a_conversation_stays_with_its_worker_and_finds_ever_more_in_its_cache()
     assert_eq!(homes.iter().collect::<BTreeSet<_>>().len(), 4);
     assert_eq!(threads_used(&world).await?, 2);
     let requests = u64::try_from(CONVERSATIONS * TURNS)?;
-    assert_eq!(world.count("decision_home_total").await?, requests);
+    // No two of them begin alike, so a first turn finds nothing, and every other one what the turn before it left.
+    assert_eq!(world.count("decision_cold_total").await?, u64::try_from(CONVERSATIONS)?);
+    assert_eq!(world.count("decision_warm_total").await?, requests - u64::try_from(CONVERSATIONS)?);
     assert_eq!(world.count("answered_first_pick_total").await?, requests);
     world.end().await
 }
 
 #[tokio::test]
 async fn a_hot_prefix_spills_over_when_its_worker_is_at_its_bound() -> Result<()> {
-    let world = World::of(4).sim(&slow(50)).start().await?;
+    let world = World::of(4).sim(&slow(50)).plugin(json!({ "policy": "prefix-hash" })).start().await?;
     let hot = chat("The one prompt that everybody sends today.", &["What is new?"]);
     let home = worker_of(&world.client().post_json(CHAT, &hot).await?)?;
     world.wait_inflight_zero().await?;
@@ -118,7 +82,7 @@ async fn a_hot_prefix_spills_over_when_its_worker_is_at_its_bound() -> Result<()
 #[tokio::test]
 async fn a_system_prompt_that_everybody_shares_pulls_nobody_to_one_worker() -> Result<()> {
     const MEASURED: usize = 240;
-    let world = World::of(4).start().await?;
+    let world = World::of(4).plugin(json!({ "policy": "prefix-hash" })).start().await?;
     let system = "You are the assistant of a company with many rules. ".repeat(160);
     let question = |user: usize| format!("I am user {user}, and this is my question.");
     let client = world.client();
@@ -264,8 +228,8 @@ async fn a_client_cannot_choose_its_worker_by_the_destination_header() -> Result
 
 #[tokio::test]
 async fn answers_tell_the_decision_only_when_they_are_to() -> Result<()> {
-    let world = World::of(2).start().await?;
-    let request = chat("same", &["same"]);
+    let world = World::of(2).plugin(json!({ "poll": {} })).start().await?;
+    let request = chat("same", &["the same long question again and again. ".repeat(10).as_str()]);
     let reply = world.client().post_json(CHAT, &request).await?;
     let told = |reply: &Reply| reply.headers.keys().any(|name| name.as_str().starts_with("x-warmroute"));
     assert!(!told(&reply), "{:?}", reply.headers);
@@ -285,8 +249,8 @@ async fn answers_tell_the_decision_only_when_they_are_to() -> Result<()> {
     }
     assert_eq!(worker_of(&reply)?, home);
     assert_eq!(reply.header("x-warmroute-worker"), Some(home.as_str()));
-    assert_eq!(reply.header("x-warmroute-policy"), Some("prefix-hash"));
-    assert_eq!(reply.header("x-warmroute-reason"), Some("home"));
+    assert_eq!(reply.header("x-warmroute-policy"), Some("hybrid"));
+    assert_eq!(reply.header("x-warmroute-reason"), Some("warm"));
     let picks = reply.header("x-warmroute-picks").context("no picks")?;
     assert!(picks.starts_with(&home), "{picks}");
     // What was not decided is not explained, but who answered is told.

@@ -1,11 +1,19 @@
 //! The built plugin in a real Envoy, against simulated workers.
 
 mod bodies;
+mod failing;
 mod failure;
+mod held;
+mod hit_rate;
 mod hostile;
 mod operations;
+mod routes;
 mod routing;
 mod samples;
+mod sessions;
+mod siblings;
 mod smoke;
 mod takeover;
+mod usage;
+mod warm;
 mod world;

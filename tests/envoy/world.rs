@@ -10,10 +10,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
-use warmroute_harness::client::Client;
+use warmroute_harness::client::{Client, Reply};
 use warmroute_harness::config::{EnvoyConfig, POLL_CLUSTER, WORKER_CLUSTER};
 use warmroute_harness::envoy::Envoy;
 use worker_sim::{RequestRecord, SimConfig, StatsSnapshot, Timing, WorkerSim};
@@ -46,6 +46,9 @@ pub(crate) struct World {
 
 impl Setup {
     /// Keys of the plugin's config. `pools` are added unless named, and so is `poll` (every 100 ms).
+    ///
+    /// Where it matters that a request finds all workers idle, `"poll": {}`: a scrape that takes longer than a whole
+    /// request, as only these engines can be fast enough for, may show it as somebody else's.
     pub(crate) fn plugin(mut self, plugin: Value) -> Self {
         self.plugin = plugin;
         self
@@ -163,6 +166,17 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The worker that answered with 200.
+pub(crate) fn worker_of(reply: &Reply) -> Result<String> {
+    ensure!(reply.status == 200, "status {}: {}", reply.status, reply.text());
+    Ok(reply.header("x-worker").context("no worker answered")?.to_owned())
+}
+
+/// Why it was picked; only with `responseHeaders`.
+pub(crate) fn reason_of(reply: &Reply) -> &str {
+    reply.header("x-warmroute-reason").unwrap_or("none told")
 }
 
 /// Waits until `is_so`, which is looked at again and again. An error that says `what` after [`WAIT_MAX`].

@@ -1,7 +1,8 @@
-//! The demo: the same load through Envoy with warmroute and through Envoy's own round robin, and what the difference is.
+//! The demo: the same load through Envoy with warmroute and through Envoy's own load balancing, and what the difference is.
 //!
 //! `make demo` runs it. It needs no GPU: the workers are simulated (tools/worker-sim), Envoy and the plugin are real.
 
+mod decisions;
 mod drive;
 mod report;
 mod run;
@@ -18,20 +19,23 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use warmroute::schedule::POLICIES;
 use warmroute_harness::artefacts::repository_root;
+use warmroute_harness::config::PlainPolicy;
 
-use crate::run::{Balancer, Outcome, run};
+use crate::run::{Balancer, Outcome, Setting, run};
 use crate::summary::Summary;
 use crate::workload::{Shape, Workload};
 
-/// Sends one workload through Envoy with warmroute, then through Envoy's own round robin, and compares.
+/// Sends one workload through Envoy with warmroute, then through Envoy's own round robin and least request, and compares.
 #[derive(Debug, Parser)]
 #[command(name = "warmroute-demo")]
 struct Flags {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Decides the workload, every byte and every arrival
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -42,17 +46,27 @@ struct Flags {
     #[arg(long, default_value_t = 25.0)]
     rate: f64,
     /// Seconds in which requests arrive, at time scale 1
-    #[arg(long, default_value_t = 36.0)]
+    #[arg(long, default_value_t = 30.0)]
     duration_s: f64,
     /// Stretches all time, arrivals and engines alike: 0.5 takes half as long
     #[arg(long, default_value_t = 1.0)]
     time_scale: f64,
     /// warmroute's policy
-    #[arg(long, default_value = "prefix-hash", value_parser = policies())]
+    #[arg(long, default_value = "hybrid", value_parser = policies())]
     policy: String,
+    /// Envoy's worker threads, in all runs
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
     /// Run warmroute only
     #[arg(long)]
     skip_baseline: bool,
+}
+
+/// What else the program does.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure how long the plugin takes for a decision, in its VM in Envoy
+    Decisions(decisions::Flags),
 }
 
 fn policies() -> PossibleValuesParser {
@@ -77,13 +91,18 @@ async fn main() -> ExitCode {
     let flags = Flags::parse();
     // A signal must not leave an Envoy behind: what it interrupts is dropped, and dropping ends what was started.
     let ended = tokio::select! {
-        ended = demo(&flags) => ended,
+        ended = async {
+            match &flags.command {
+                Some(Command::Decisions(flags)) => decisions::measure(flags).await,
+                None => demo(&flags).await,
+            }
+        } => ended,
         signal = interrupted() => signal,
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("\nThe demo failed: {error:#}");
+            eprintln!("\nIt failed: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -104,30 +123,35 @@ async fn demo(flags: &Flags) -> Result<()> {
     let workload = Workload::generate(&shape);
     println!("{}", report::header(&shape, &workload, flags.time_scale));
 
+    let setting = Setting { time_scale: flags.time_scale, envoy_threads: flags.threads, files: &files };
     println!("== Envoy with warmroute, policy {}", flags.policy);
-    let warmroute = run(Balancer::Warmroute(&flags.policy), &workload, flags.time_scale, &files).await?;
+    let warmroute = run(Balancer::Warmroute(&flags.policy), &workload, &setting).await?;
     println!("{}", report::workers(&warmroute));
     println!("Why the workers were chosen (wasmcustom.warmroute_decision_*_total in Envoy's /stats)");
     println!("{}", report::decisions(&warmroute));
+    if let Some(prediction) = &warmroute.prediction {
+        println!("{}", report::prediction(prediction));
+    }
     if let Some(answer) = &warmroute.example {
         println!("One more request, with responseHeaders: true");
         println!("{}", report::example(&workload.example, answer));
     }
 
-    let mut baseline = None;
-    if !flags.skip_baseline {
-        println!("== The same workload, new workers, Envoy's own round robin");
-        let outcome = run(Balancer::RoundRobin, &workload, flags.time_scale, &files).await?;
+    let mut baselines = Vec::new();
+    let policies = [("round robin", PlainPolicy::RoundRobin), ("least request", PlainPolicy::LeastRequest)];
+    for (name, policy) in policies.into_iter().filter(|_| !flags.skip_baseline) {
+        println!("== The same workload, new workers, Envoy's own {name}");
+        let outcome = run(Balancer::Envoy(policy), &workload, &setting).await?;
         println!("{}", report::workers(&outcome));
-        baseline = Some(outcome);
+        baselines.push((name, outcome));
     }
 
     println!("== Side by side (TTFT: time to the first byte of content)");
-    println!("{}", report::totals(&flags.policy, &warmroute, baseline.as_ref()));
-    let summary = write_summary(&files, &Summary::new(&warmroute, baseline.as_ref()))?;
+    println!("{}", report::totals(&flags.policy, &warmroute, &baselines));
+    let summary = write_summary(&files, &Summary::new(&warmroute, &baselines))?;
     println!("Summary  {}", summary.display());
     println!("Envoy    {}, the configuration with warmroute", files.join("envoy.json").display());
-    refuse_errors([Some(&warmroute), baseline.as_ref()])
+    refuse_errors(std::iter::once(&warmroute).chain(baselines.iter().map(|(_, outcome)| outcome)))
 }
 
 fn write_summary(files: &Path, summary: &Summary) -> Result<PathBuf> {
@@ -138,10 +162,9 @@ fn write_summary(files: &Path, summary: &Summary) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn refuse_errors(outcomes: [Option<&Outcome>; 2]) -> Result<()> {
-    let errors: usize = outcomes.iter().flatten().map(|outcome| outcome.errors).sum();
-    let texts: Vec<&str> =
-        outcomes.iter().flatten().flat_map(|outcome| &outcome.error_texts).take(5).map(String::as_str).collect();
+fn refuse_errors<'o>(outcomes: impl Iterator<Item = &'o Outcome> + Clone) -> Result<()> {
+    let errors: usize = outcomes.clone().map(|outcome| outcome.errors).sum();
+    let texts: Vec<&str> = outcomes.flat_map(|outcome| &outcome.error_texts).take(5).map(String::as_str).collect();
     ensure!(errors == 0, "{errors} requests failed, among them:\n{}", texts.join("\n"));
     Ok(())
 }

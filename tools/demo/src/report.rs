@@ -4,7 +4,7 @@ use warmroute::stats::{STATS, Stat};
 use worker_sim::Timing;
 
 use crate::drive::Answer;
-use crate::run::{Outcome, WORKERS, engine};
+use crate::run::{Outcome, Prediction, WORKERS, engine};
 use crate::statistics::share;
 use crate::table::Table;
 use crate::workload::{Planned, SYSTEM_PROMPT_COUNT, Shape, Workload};
@@ -65,36 +65,51 @@ pub(crate) fn decisions(outcome: &Outcome) -> String {
     for (branch, decisions) in &outcome.decisions {
         let doc = STATS.get(Stat::from(*branch).index()).map_or("", |stat| stat.doc);
         let doc = doc.strip_prefix("decisions: ").unwrap_or(doc);
-        text += &format!("  {:<10} {decisions:>5}  {:>7}  {doc}\n", branch.name(), percent(share(*decisions, total)));
+        text += &format!("  {:<14} {decisions:>5}  {:>7}  {doc}\n", branch.name(), percent(share(*decisions, total)));
     }
     let undecided = (outcome.requests as u64).saturating_sub(total);
     if undecided > 0 {
-        text += &format!("  {:<10} {undecided:>5}           left to Envoy's fallback policy\n", "undecided");
+        text += &format!("  {:<14} {undecided:>5}           left to Envoy's fallback policy\n", "undecided");
     }
     text
 }
 
-/// Both runs, side by side.
-pub(crate) fn totals(policy: &str, warmroute: &Outcome, baseline: Option<&Outcome>) -> String {
-    let mut table = Table::new(&["", &format!("warmroute, {policy}"), "Envoy round robin", "warmroute is"]);
-    let mut row = |name: &str, value: &dyn Fn(&Outcome) -> String, compared: String| {
-        table.row([name.to_owned(), value(warmroute), baseline.map_or_else(|| "skipped".to_owned(), value), compared]);
+/// What the plugin believed of the caches, and what the engines found there.
+pub(crate) fn prediction(prediction: &Prediction) -> String {
+    let Prediction { predicted_tokens, cached_tokens } = *prediction;
+    format!(
+        "Prompt tokens believed to be cached where they were sent: {predicted_tokens}; that were, by the engines' `usage`: {cached_tokens} ({} apart)\n",
+        percent(share(predicted_tokens.abs_diff(cached_tokens), cached_tokens)),
+    )
+}
+
+/// All runs, side by side; of the baselines also what the plugin is by comparison.
+pub(crate) fn totals(policy: &str, warmroute: &Outcome, baselines: &[(&str, Outcome)]) -> String {
+    let mut head = vec![String::new(), format!("warmroute, {policy}")];
+    for (name, _) in baselines {
+        head.extend([format!("Envoy {name}"), "warmroute is".to_owned()]);
+    }
+    let mut table = Table::new(&head.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut row = |name: &str, show: &dyn Fn(&Outcome) -> String, compare: &dyn Fn(&Outcome) -> String| {
+        let theirs = baselines.iter().flat_map(|(_, run)| [show(run), compare(run)]);
+        table.row([name.to_owned(), show(warmroute)].into_iter().chain(theirs));
     };
-    row("requests", &|run| run.requests.to_string(), String::new());
-    row("errors", &|run| run.errors.to_string(), String::new());
-    row("cache hit rate", &|run| percent(run.cache_hit_rate()), String::new());
-    row("prompt tokens computed", &|run| computed_tokens(run).to_string(), {
-        ratio(baseline.map(|run| computed_tokens(run) as f64), computed_tokens(warmroute) as f64, "fewer")
+    let incomparable = |_: &Outcome| String::new();
+    row("requests", &|run| run.requests.to_string(), &incomparable);
+    row("errors", &|run| run.errors.to_string(), &incomparable);
+    row("cache hit rate", &|run| percent(run.cache_hit_rate()), &incomparable);
+    row("prompt tokens computed", &|run| computed_tokens(run).to_string(), &|run| {
+        ratio(computed_tokens(run) as f64, computed_tokens(warmroute) as f64, "fewer")
     });
-    row("engine time spent on prompts", &|run| percent(run.prefill_share), String::new());
+    row("engine time spent on prompts", &|run| percent(run.prefill_share), &incomparable);
     let mut ttft_row = |name: &str, of: &dyn Fn(&Outcome) -> f64| {
-        let value = |run: &Outcome| format!("{:.0} ms", of(run));
-        row(name, &value, ratio(baseline.map(of), of(warmroute), "faster"));
+        row(name, &|run| format!("{:.0} ms", of(run)), &|run| ratio(of(run), of(warmroute), "faster"));
     };
     ttft_row("TTFT mean", &|run| run.ttft_ms.mean());
     ttft_row("TTFT p50", &|run| run.ttft_ms.percentile(50.0));
+    ttft_row("TTFT p90", &|run| run.ttft_ms.percentile(90.0));
     ttft_row("TTFT p99", &|run| run.ttft_ms.percentile(99.0));
-    row("sent late by at most", &|run| format!("{:.0} ms", run.late_ms_max), String::new());
+    row("sent late by at most", &|run| format!("{:.0} ms", run.late_ms_max), &incomparable);
     table.to_string()
 }
 
@@ -124,10 +139,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// "2.50x better", by which lower numbers are better; nothing where there is nothing to compare.
-fn ratio(baseline: Option<f64>, ours: f64, better: &str) -> String {
-    match baseline {
-        Some(baseline) if ours > 0.0 => format!("{:.2}x {better}", baseline / ours),
-        _ => String::new(),
-    }
+/// "2.50x better", by which lower numbers are better.
+fn ratio(baseline: f64, ours: f64, better: &str) -> String {
+    if ours > 0.0 { format!("{:.2}x {better}", baseline / ours) } else { String::new() }
 }

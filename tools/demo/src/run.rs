@@ -19,16 +19,24 @@ use crate::workload::Workload;
 pub(crate) const WORKERS: usize = 4;
 /// KV cache of each, in blocks of 16 tokens: 96 k tokens, which at 128 kB a token are 12 GB.
 const KV_BLOCKS: usize = 6_000;
-/// Envoy's worker threads.
-const ENVOY_THREADS: u32 = 2;
-
 /// Who chooses the worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Balancer<'a> {
     /// The plugin with this policy.
     Warmroute(&'a str),
     /// Envoy's own.
-    RoundRobin,
+    Envoy(PlainPolicy),
+}
+
+/// What all runs of one comparison have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting<'a> {
+    /// Stretches all time.
+    pub(crate) time_scale: f64,
+    /// Envoy's worker threads.
+    pub(crate) envoy_threads: u32,
+    /// Where Envoy's configuration is saved.
+    pub(crate) files: &'a Path,
 }
 
 /// What came of a run.
@@ -46,12 +54,23 @@ pub(crate) struct Outcome {
     pub(crate) workers: Vec<WorkerOutcome>,
     /// How often the plugin decided for which reason; empty without the plugin.
     pub(crate) decisions: Vec<(Branch, u64)>,
+    /// Of the requests with `usage`: what the plugin predicted, and what came true. `None` without the plugin.
+    pub(crate) prediction: Option<Prediction>,
     /// One more request and its answer; only with the plugin.
     pub(crate) example: Option<Answer>,
     /// The most that a request was sent after its time.
     pub(crate) late_ms_max: f64,
     /// Share of the run that the engines spent on prompts, 0 to 1, mean of the workers.
     pub(crate) prefill_share: f64,
+}
+
+/// Prompt tokens that the plugin believed to be cached where it sent them, and those that were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Prediction {
+    /// Believed.
+    pub(crate) predicted_tokens: u64,
+    /// True, by the engines' `usage`.
+    pub(crate) cached_tokens: u64,
 }
 
 /// One worker's part of it.
@@ -83,18 +102,19 @@ pub(crate) fn engine(time_scale: f64) -> SimConfig {
 }
 
 /// Runs the workload. Whatever happens, nothing it started is left running. With the plugin, Envoy's configuration is
-/// saved below `files`.
+/// saved below the setting's `files`.
 ///
 /// # Errors
 /// When workers or Envoy do not start, or Envoy stops answering; failed requests are counted instead.
-pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, time_scale: f64, files: &Path) -> Result<Outcome> {
+pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, setting: &Setting<'_>) -> Result<Outcome> {
+    let Setting { time_scale, envoy_threads, files } = *setting;
     let workers = (0..WORKERS).map(|_| WorkerSim::start(engine(time_scale))).collect::<Result<Vec<_>>>()?;
     let addresses: Vec<SocketAddr> = workers.iter().map(WorkerSim::addr).collect();
     let config = match balancer {
         Balancer::Warmroute(policy) => EnvoyConfig::warmroute(plugin_config(policy, &addresses)),
-        Balancer::RoundRobin => EnvoyConfig::plain(PlainPolicy::RoundRobin),
+        Balancer::Envoy(policy) => EnvoyConfig::plain(policy),
     };
-    let envoy = Envoy::start(config.workers(addresses).concurrency(ENVOY_THREADS)).await?;
+    let envoy = Envoy::start(config.workers(addresses).concurrency(envoy_threads)).await?;
     let is_warmroute = matches!(balancer, Balancer::Warmroute(_));
     if is_warmroute {
         save_config(envoy.directory(), files).context("saving Envoy's configuration")?;
@@ -121,6 +141,11 @@ pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, time_scale:
             let name = format!("wasmcustom.warmroute_decision_{}_total", branch.name());
             (branch, stats.get(&name).copied().unwrap_or(0))
         };
+        let tokens = |name: &str| stats.get(&format!("wasmcustom.warmroute_{name}")).copied().unwrap_or(0);
+        outcome.prediction = Some(Prediction {
+            predicted_tokens: tokens("predicted_cached_tokens_total"),
+            cached_tokens: tokens("cached_tokens_total"),
+        });
         outcome.decisions = Branch::ALL.into_iter().map(count).filter(|(_, decisions)| *decisions > 0).collect();
         // After the counts were read, so that they are the workload's alone.
         outcome.example = Some(send(&client, &workload.example).await.context("the example")?);

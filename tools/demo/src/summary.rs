@@ -1,8 +1,10 @@
 //! The file for other programs: `target/demo/summary.json`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use crate::run::Outcome;
+use crate::run::{Outcome, Prediction};
 use crate::statistics::share;
 
 /// The whole file.
@@ -10,8 +12,8 @@ use crate::statistics::share;
 pub(crate) struct Summary {
     /// With the plugin.
     warmroute: RunSummary,
-    /// Envoy's own round robin; `null` if it was skipped.
-    envoy_round_robin: Option<RunSummary>,
+    /// Envoy's own policies, by their names; empty if they were skipped.
+    envoy: BTreeMap<String, RunSummary>,
 }
 
 #[derive(Debug, Serialize)]
@@ -22,7 +24,11 @@ struct RunSummary {
     cache_hit_rate: f64,
     /// Time to the first byte of content, of the requests without errors.
     ttft_mean_ms: f64,
+    ttft_p90_ms: f64,
     ttft_p99_ms: f64,
+    /// Prompt tokens that the plugin believed to be cached, and that were; `null` without the plugin.
+    predicted_cached_tokens: Option<u64>,
+    cached_tokens: Option<u64>,
     workers: Vec<WorkerSummary>,
 }
 
@@ -34,9 +40,10 @@ struct WorkerSummary {
 }
 
 impl Summary {
-    /// Of a run with the plugin and, unless skipped, one without.
-    pub(crate) fn new(warmroute: &Outcome, baseline: Option<&Outcome>) -> Self {
-        Self { warmroute: RunSummary::new(warmroute), envoy_round_robin: baseline.map(RunSummary::new) }
+    /// Of a run with the plugin and those without.
+    pub(crate) fn new(warmroute: &Outcome, baselines: &[(&str, Outcome)]) -> Self {
+        let envoy = baselines.iter().map(|(name, outcome)| (name.replace(' ', "_"), RunSummary::new(outcome)));
+        Self { warmroute: RunSummary::new(warmroute), envoy: envoy.collect() }
     }
 }
 
@@ -52,7 +59,10 @@ impl RunSummary {
             errors: outcome.errors,
             cache_hit_rate: rounded(outcome.cache_hit_rate()),
             ttft_mean_ms: rounded(outcome.ttft_ms.mean()),
+            ttft_p90_ms: rounded(outcome.ttft_ms.percentile(90.0)),
             ttft_p99_ms: rounded(outcome.ttft_ms.percentile(99.0)),
+            predicted_cached_tokens: outcome.prediction.map(|Prediction { predicted_tokens, .. }| predicted_tokens),
+            cached_tokens: outcome.prediction.map(|Prediction { cached_tokens, .. }| cached_tokens),
             workers: workers.collect(),
         }
     }
@@ -80,9 +90,10 @@ mod tests {
             cached_tokens,
             queue_max: 2,
         };
-        let outcome = Outcome {
+        let outcome = || Outcome {
             requests: 11,
             errors: 1,
+            prediction: Some(Prediction { predicted_tokens: 340, cached_tokens: 350 }),
             ttft_ms: Distribution::new(vec![10.0, 20.0, 30.00004]),
             workers: vec![worker(1, 100, 50), worker(2, 300, 300), worker(3, 0, 0)],
             ..Outcome::default()
@@ -92,15 +103,19 @@ mod tests {
             "errors": 1,
             "cache_hit_rate": 0.875,
             "ttft_mean_ms": 20.0,
+            "ttft_p90_ms": 30.0,
             "ttft_p99_ms": 30.0,
+            "predicted_cached_tokens": 340,
+            "cached_tokens": 350,
             "workers": [
                 { "address": "127.0.0.1:1", "requests": 5, "cache_hit_rate": 0.5 },
                 { "address": "127.0.0.1:2", "requests": 5, "cache_hit_rate": 1.0 },
                 { "address": "127.0.0.1:3", "requests": 5, "cache_hit_rate": 0.0 },
             ],
         });
-        let shape = |baseline| serde_json::to_value(Summary::new(&outcome, baseline)).unwrap();
-        assert_eq!(shape(Some(&outcome)), json!({ "warmroute": run, "envoy_round_robin": run }));
-        assert_eq!(shape(None), json!({ "warmroute": run, "envoy_round_robin": null }));
+        let shape = |baselines: &[_]| serde_json::to_value(Summary::new(&outcome(), baselines)).unwrap();
+        let both = json!({ "warmroute": run, "envoy": { "round_robin": run } });
+        assert_eq!(shape(&[("round robin", outcome())]), both);
+        assert_eq!(shape(&[]), json!({ "warmroute": run, "envoy": {} }));
     }
 }
