@@ -62,6 +62,8 @@ pub struct Credit {
     pub matched_bytes: u64,
     /// What was recorded there before.
     pub recorded: Recorded,
+    /// How far its odometer went, spans.
+    pub spans: u32,
 }
 
 /// One request of a pool.
@@ -119,6 +121,8 @@ impl Exchange {
     /// The answer's first byte has come: its prompt is prefilled. Returns whether that changed what is counted.
     pub fn handle_first_byte(&mut self, pool: &mut Pool) -> bool {
         self.has_first_byte = true;
+        // From now on the credit stays.
+        self.blocks = Box::default();
         let Some((worker, held)) = &mut self.counted else { return false };
         let prefill = Held { prefilling: held.prefilling, prefill_tokens: held.prefill_tokens, ..Held::default() };
         held.subtract(prefill);

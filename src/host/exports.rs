@@ -72,8 +72,8 @@ extern "C" fn proxy_on_response_headers(context_id: u32, _headers: usize, _is_en
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn proxy_on_response_body(context_id: u32, body_bytes: usize, _is_end: u32) -> u32 {
-    action(vm::with(|vm| vm.on_response_body(context_id, body_bytes)))
+extern "C" fn proxy_on_response_body(context_id: u32, body_bytes: usize, is_end: u32) -> u32 {
+    action(vm::with(|vm| vm.on_response_body(context_id, body_bytes, is_end != 0)))
 }
 
 #[unsafe(no_mangle)]

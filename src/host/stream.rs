@@ -37,6 +37,8 @@ pub(super) struct Stream {
     exchange: Exchange,
     /// Reads the answer's `usage`; `None` where it cannot be read.
     usage: Option<UsageReader>,
+    /// Whether the answer has come to its end: what a part of it says teaches nothing.
+    is_complete: bool,
 }
 
 /// How far a stream is.
@@ -58,7 +60,14 @@ enum Stage {
 
 impl Stream {
     pub(super) fn new(plugin: Rc<RefCell<Plugin>>) -> Self {
-        Self { plugin, stage: Stage::Passing, ask: Ask::default(), exchange: Exchange::default(), usage: None }
+        Self {
+            plugin,
+            stage: Stage::Passing,
+            ask: Ask::default(),
+            exchange: Exchange::default(),
+            usage: None,
+            is_complete: false,
+        }
     }
 
     pub(super) fn on_request_headers(&mut self, is_end: bool) -> Action {
@@ -204,14 +213,17 @@ impl Stream {
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
         // The host keeps the address of a worker that it tried in vain: its own answers have it too.
-        let is_of_worker = abi::property("response\0code_details").is_none_or(|details| details == VIA_UPSTREAM);
+        let details = abi::property("response\0code_details");
+        let is_of_worker = details.as_ref().is_none_or(|details| details == VIA_UPSTREAM);
         let address = abi::property("upstream\0address").unwrap_or_default();
         let address = String::from_utf8_lossy(&address);
         let Some(state) = plugin.router.pool(self.ask.pool) else { return };
         let source = match state.find(&address) {
             Some(worker) if is_of_worker => Source::Worker(worker),
             None if is_of_worker && !address.is_empty() => Source::Stranger,
-            tried => Source::Host { tried },
+            tried => {
+                Source::Host { tried: tried.filter(|_| details.is_some_and(|details| is_workers_fault(&details))) }
+            }
         };
         let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
         let answerer =
@@ -248,7 +260,8 @@ impl Stream {
     }
 
     /// `body_bytes` of the answer have come: with the first ones its prompt is prefilled, and in some of them is `usage`.
-    pub(super) fn on_response_body(&mut self, body_bytes: usize) {
+    pub(super) fn on_response_body(&mut self, body_bytes: usize, is_end: bool) {
+        self.is_complete |= is_end;
         if body_bytes == 0 {
             return;
         }
@@ -278,7 +291,7 @@ impl Stream {
         if matches!(stage, Stage::Reading(_) | Stage::Sent) {
             plugin.stats.count(Stat::Unanswered);
         }
-        let usage = self.usage.as_ref().and_then(UsageReader::usage);
+        let usage = self.usage.as_ref().filter(|_| self.is_complete).and_then(UsageReader::usage);
         let ended = plugin.router.end(&mut SharedData, self.ask.pool, &mut self.exchange, usage, abi::now());
         plugin.count_incidents();
         if let Some(prediction) = ended {
@@ -302,6 +315,14 @@ fn destinations(plugin: &Plugin, pool: usize, decision: &Decision) -> String {
         }
     }
     destinations
+}
+
+/// Whether the host could not talk to the worker: it refused, or broke the connection off. A time-out says as much of the
+/// request as of the worker, and a limit of the host nothing.
+///
+/// Source: Envoy's documentation, "Response code details": `upstream_reset_before_response_started{reason}`.
+fn is_workers_fault(details: &[u8]) -> bool {
+    details.starts_with(b"upstream_reset_before_response_started{") && !details.ends_with(b"{overflow}")
 }
 
 /// How much of the prompt the first pick is believed to hold, 0 to 100.

@@ -94,9 +94,9 @@ impl Vm {
         })
     }
 
-    pub(super) fn on_response_body(&mut self, context_id: u32, body_bytes: usize) -> Action {
+    pub(super) fn on_response_body(&mut self, context_id: u32, body_bytes: usize, is_end: bool) -> Action {
         self.on_stream(context_id, |stream| {
-            stream.on_response_body(body_bytes);
+            stream.on_response_body(body_bytes, is_end);
             Action::Continue
         })
     }

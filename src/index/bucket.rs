@@ -68,6 +68,13 @@ impl Bucket {
         self.blocks == 0
     }
 
+    /// Frees it if nobody holds any of the stretch.
+    pub(super) fn free_if_unheld(&mut self) {
+        if self.holders.iter().all(|holder| holder.reach == 0) {
+            self.blocks = 0;
+        }
+    }
+
     /// Whether it is of the stretch that begins with `first`.
     pub(super) const fn is_of(&self, first: BlockHash) -> bool {
         self.blocks != 0 && self.first.get() == first.0

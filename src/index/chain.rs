@@ -119,6 +119,8 @@ impl Index {
             let Some(first) = blocks.get(at) else { break };
             let page = self.page(*first);
             let (bytes, version) = store.get(self.key(page));
+            // A page that is missing is read again to be created: the host creates over whatever is there by then.
+            let is_kept = bytes.is_some();
             let opened = IndexPage::open(bytes)?;
             let next = opened.look_up(blocks, at, retentions, |worker, end_block| {
                 if let Some(matched) = matched_bytes.get_mut(usize::from(worker.0)) {
@@ -126,7 +128,7 @@ impl Index {
                 }
             });
             // Two stretches of a chain on one page are rare: the first is enough.
-            if self.read.iter().all(|(read, _)| *read != page) {
+            if is_kept && self.read.iter().all(|(read, _)| *read != page) {
                 self.read.push((page, (Some(opened.into_bytes()), version)));
             }
             let Some(next) = next.filter(|next| *next > at) else { break };

@@ -39,9 +39,13 @@ pub struct Retention {
 
 impl Retention {
     /// How many spans have been new to the worker since the odometer stood at `stamp`.
+    ///
+    /// A stamp ahead of the odometer is new: another VM has recorded more than this one has read of, or a recording was
+    /// taken back.
     #[must_use]
     pub const fn age(&self, stamp: u32) -> u32 {
-        self.odometer.wrapping_sub(stamp)
+        let age = self.odometer.wrapping_sub(stamp);
+        if age > u32::MAX / 2 { 0 } else { age }
     }
 }
 

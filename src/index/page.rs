@@ -159,10 +159,16 @@ impl IndexPage {
         let page = Page::mut_from_bytes(&mut self.bytes).ok()?;
         let mut common = None;
         for bucket in page.buckets.iter_mut().filter(|bucket| bucket.is_of(first)) {
-            common = Some(bucket.common(rest));
+            let shared = bucket.common(rest);
+            common = Some(shared);
+            if from >= at + shared {
+                // What of this stretch lies behind is another chain's.
+                continue;
+            }
             for holder in bucket.holders.iter_mut().filter(|holder| holder.is_of(worker)) {
                 holder.reach = holder.reach.min(from.saturating_sub(at).min(STRETCH_BLOCKS) as u8);
             }
+            bucket.free_if_unheld();
         }
         let next = at + common?;
         (next < blocks.len()).then_some(next)

@@ -229,3 +229,28 @@ fn damaged_pages_give_no_panic_and_no_endless_walk() {
         }
     }
 }
+
+#[test]
+fn what_is_taken_back_drives_nobody_out_and_takes_nothing_from_others() {
+    let mut world = World::new(1, 1);
+    let kept = chain(&[(1, 16)]);
+    world.record(&kept, 0);
+    for part in 0..40 {
+        let refused = chain(&[(100 + part, 16)]);
+        world.record(&refused, 0);
+        world.index.forget(&mut world.store, &refused, WorkerId(0), 0);
+    }
+    assert_eq!(world.find(&kept)[0], prefix_bytes(16));
+    let (mine, refused) = (chain(&[(2, 4), (3, 10)]), chain(&[(2, 4), (4, 5)]));
+    world.record(&mine, 0);
+    world.record(&refused, 0);
+    world.index.forget(&mut world.store, &refused, WorkerId(0), prefix_bytes(4));
+    assert_eq!(world.find(&mine)[0], prefix_bytes(14));
+}
+
+#[test]
+fn a_stamp_ahead_of_the_odometer_is_new_and_not_ages_old() {
+    let retention = Retention { generation: 0, odometer: 100, capacity: 10 };
+    assert_eq!([90, 100, 101, 5_000].map(|stamp| retention.age(stamp)), [10, 0, 0, 0]);
+    assert_eq!(Retention { odometer: 5, ..retention }.age(u32::MAX), 6, "it wraps");
+}

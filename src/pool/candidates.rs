@@ -34,9 +34,7 @@ impl Pool {
         for id in (0..self.fleet.len()).filter_map(|id| u16::try_from(id).ok().map(WorkerId)) {
             let Some(worker) = self.fleet.worker(id) else { continue };
             let known = learned.worker(id, worker.generation);
-            let told = worker.report.and_then(|dated| dated.report.kv_tokens());
-            let kv_tokens = told.unwrap_or_else(|| f64::from(index.kv_tokens_assumed));
-            let capacity = kv_tokens * spans_per_token * f64::from(known.capacity_factor);
+            let capacity = self.kv_tokens(id, index) * spans_per_token * f64::from(known.capacity_factor);
             self.retentions.push(Retention {
                 generation: worker.generation as u8,
                 odometer: known.odometer,
@@ -79,12 +77,25 @@ impl Pool {
         self.retentions.get(usize::from(worker.0))
     }
 
-    /// Spans of text that a worker's KV cache has room for, as its metrics tell or as assumed; `None` before
-    /// [`prepare`](Self::prepare).
+    /// Tokens that a worker's KV cache has room for, as its metrics tell or as assumed.
     #[must_use]
-    pub fn kv_spans(&self, worker: WorkerId) -> Option<f64> {
-        let factor = self.learned.get(usize::from(worker.0))?.capacity_factor;
-        Some(f64::from(self.retention(worker)?.capacity) / f64::from(factor))
+    pub fn kv_tokens(&self, worker: WorkerId, index: &IndexConfig) -> f64 {
+        let report = self.fleet().worker(worker).and_then(|worker| worker.report);
+        let told = report.and_then(|dated| dated.report.kv_tokens());
+        told.unwrap_or_else(|| f64::from(index.kv_tokens_assumed))
+    }
+
+    /// Tokens that the largest KV cache of the pool has room for: no prompt is longer.
+    #[must_use]
+    pub fn kv_tokens_max(&self, index: &IndexConfig) -> f64 {
+        let workers = self.members.iter().filter_map(|member| member.id);
+        workers.map(|worker| self.kv_tokens(worker, index)).fold(1.0, f64::max)
+    }
+
+    /// Whether no worker holds any of the prompt.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.matched_bytes.iter().all(|matched| *matched == 0)
     }
 
     /// Which life of the worker this is.
@@ -93,7 +104,14 @@ impl Pool {
         self.fleet().worker(worker).map_or(0, |worker| worker.generation)
     }
 
-    /// Whether it failed a request since its last success, as far as was known at the last decision.
+    /// Notes that it failed a request, until the next decision reads what all VMs know.
+    pub(crate) fn note_failure(&mut self, worker: WorkerId) {
+        if let Some(learned) = self.learned.get_mut(usize::from(worker.0)) {
+            learned.failures = learned.failures.saturating_add(1);
+        }
+    }
+
+    /// Whether it failed a request since its last success, as far as was known at the last decision, or has since.
     #[must_use]
     pub fn has_failed(&self, worker: WorkerId) -> bool {
         self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.failures > 0)
@@ -118,11 +136,9 @@ impl Pool {
         now: Timestamp,
     ) -> Option<Decision> {
         page.add_up(now, &mut self.totals);
-        self.collect_candidates(query, sizes, poll, now, true);
-        let is_panic = self.candidates.is_empty();
-        if is_panic {
-            self.collect_candidates(query, sizes, poll, now, false);
-        }
+        let eligible = self.eligible(poll, now);
+        self.collect_candidates(query, sizes, poll, now, eligible);
+        let is_panic = eligible != Eligible::READY;
         let mut picks = Picks::default();
         let query = Query { turn: page.turn(), ..*query };
         let branch = policy.pick(&query, &self.candidates, &mut picks);
@@ -135,14 +151,37 @@ impl Pool {
         (self.matched_bytes(worker) as f64 / sizes.bytes_per_token).min(query.prompt_tokens)
     }
 
-    /// Fills the candidates: available workers only, or all.
+    /// Who may be a candidate: the workers that answer their scrapes and do not fail their requests. Where there is none,
+    /// scrapes count for nothing first: they may be what is broken. And where three quarters of the workers seem to fail
+    /// their requests, it is more likely the requests.
+    pub(super) fn eligible(&self, poll: &PollConfig, now: Timestamp) -> Eligible {
+        let (mut available, mut ready, mut warm) = (0_usize, 0_usize, 0_usize);
+        for id in self.members.iter().filter_map(|member| member.id) {
+            let Some(worker) = self.fleet.worker(id) else { continue };
+            let (is_available, is_cooling) = (is_available(worker, poll), self.is_cooling(id, now));
+            available += usize::from(is_available);
+            ready += usize::from(is_available && !is_cooling);
+            warm += usize::from(!is_cooling);
+        }
+        match (available, ready) {
+            (_, 1..) if ready * COOLING_SHARE_MAX >= available => Eligible::READY,
+            (1.., _) => Eligible { only_available: true, only_serving: false },
+            (0, _) => Eligible { only_available: false, only_serving: warm > 0 },
+        }
+    }
+
+    fn is_cooling(&self, worker: WorkerId, now: Timestamp) -> bool {
+        self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.is_cooling(now))
+    }
+
+    /// Fills the candidates.
     pub(super) fn collect_candidates(
         &mut self,
         query: &Query,
         sizes: &RequestSizes,
         poll: &PollConfig,
         now: Timestamp,
-        only_available: bool,
+        eligible: Eligible,
     ) {
         self.candidates.clear();
         let mut foreign_max = ForeignLoad::default();
@@ -150,8 +189,9 @@ impl Pool {
             let Some(id) = member.id else { continue };
             let Some(worker) = self.fleet.worker(id) else { continue };
             let learned = self.learned.get(usize::from(id.0));
-            let is_cooling = learned.is_some_and(|learned| learned.is_cooling(now));
-            if only_available && (is_cooling || !is_available(worker, poll)) {
+            let is_left_out = (eligible.only_available && !is_available(worker, poll))
+                || (eligible.only_serving && self.is_cooling(id, now));
+            if is_left_out {
                 continue;
             }
             let own = self.totals.get(usize::from(id.0)).copied().unwrap_or_default();
@@ -180,6 +220,23 @@ impl Pool {
         }
     }
 }
+
+/// Which workers may be candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Eligible {
+    /// Only those that answer their scrapes.
+    pub(super) only_available: bool,
+    /// Only those that do not fail request after request.
+    pub(super) only_serving: bool,
+}
+
+impl Eligible {
+    /// All is as it should be.
+    pub(super) const READY: Self = Self { only_available: true, only_serving: true };
+}
+
+/// One in so many workers has to be left, or none is left alone for failing.
+const COOLING_SHARE_MAX: usize = 4;
 
 /// Whether the worker answers its scrapes. A worker never scraped is given the benefit of the doubt, and so are all where
 /// scrapes are off: what an earlier configuration found out, nobody will ever correct.

@@ -3,6 +3,7 @@
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use super::candidates::Eligible;
 use super::*;
 use crate::schedule::policy::LEAST_LOAD;
 use crate::schedule::policy::testing::default_policy;
@@ -49,7 +50,7 @@ fn in_flight(pool: &mut Pool, requests: &[u32]) -> InflightPage {
 
 fn loads(pool: &mut Pool, page: &InflightPage, now: Timestamp) -> Vec<f64> {
     page.add_up(now, &mut pool.totals);
-    pool.collect_candidates(&Query::default(), &SIZES, &poll(), now, true);
+    pool.collect_candidates(&Query::default(), &SIZES, &poll(), now, Eligible::READY);
     pool.candidates.iter().map(|candidate| candidate.load_requests).collect()
 }
 
@@ -134,7 +135,7 @@ fn without_scrapes_earlier_failures_do_not_count() {
     let mut pool = pool(2, |fleet| (0..3).for_each(|_| fleet.record_failure("10.0.0.1:8000")));
     let page = InflightPage::open(None).unwrap();
     page.add_up(NOW, &mut pool.totals);
-    pool.collect_candidates(&Query::default(), &SIZES, &PollConfig::default(), NOW, true);
+    pool.collect_candidates(&Query::default(), &SIZES, &PollConfig::default(), NOW, Eligible::READY);
     assert_eq!(pool.candidates.len(), 2);
 }
 

@@ -22,7 +22,7 @@ impl Router {
     /// The answer's headers have come: counts the request where it is, notes who failed it, and moves the credit for its
     /// prompt to who builds it.
     ///
-    /// `status` is the answer's; from 500 on the worker failed. A lower one never says that the worker is broken.
+    /// `status` is the answer's: 5xx says that the worker failed, a lower one never does.
     pub fn answered(
         &mut self,
         store: &mut impl Store,
@@ -44,16 +44,31 @@ impl Router {
             Source::Worker(worker) if is_served && credited == Some(worker) => {}
             Source::Worker(worker) if is_served && credited.is_some() => {
                 self.take_back(store, pool, exchange);
-                // What it held before was not looked up, so this request shows nothing of its cache's capacity.
-                let spans = self.record(store, pool, worker, exchange, now);
-                self.change_learned(store, pool, worker, |_, row| row.odometer = row.odometer.wrapping_add(spans));
-                if let Some(credit) = exchange.credit().copied() {
-                    exchange.set_credit(Some(Credit { recorded: Recorded::default(), ..credit }));
-                }
+                self.credit_again(store, pool, worker, exchange, now);
             }
             _ => self.take_back(store, pool, exchange),
         }
         answerer
+    }
+
+    /// Records the prompt at `worker`, which answers instead of the one that was picked.
+    fn credit_again(
+        &mut self,
+        store: &mut impl Store,
+        pool: usize,
+        worker: WorkerId,
+        exchange: &mut Exchange,
+        now: Timestamp,
+    ) {
+        // What the last decision of this VM knew was of another moment, and of another prompt.
+        if self.read_learned(store, pool).is_none() {
+            return;
+        }
+        let credit = self.record(store, pool, worker, exchange, now);
+        let spans = credit.spans;
+        self.change_learned(store, pool, worker, |_, row| row.odometer = row.odometer.wrapping_add(spans));
+        // What it held before is not known block by block, so this request shows nothing of its cache's capacity.
+        exchange.set_credit(Some(Credit { recorded: Recorded::default(), ..credit }));
     }
 
     /// The answer's first byte has come: its prompt is prefilled.
@@ -87,7 +102,10 @@ impl Router {
         self.learn(store, pool, exchange, credit, usage?)
     }
 
-    /// Who failed: the picks before the one that answered, a worker that answers 5xx, one that the host tried in vain.
+    /// Who failed: a worker that answers 5xx, one that the host could not talk to, and the picks before one that serves.
+    ///
+    /// Where all picks fail the request is the suspect, and only the last of them counts: else a client could shut three
+    /// workers with each bad request.
     fn note_failures(
         &mut self,
         store: &mut impl Store,
@@ -97,36 +115,47 @@ impl Router {
         status: u32,
         now: Timestamp,
     ) {
-        let picks = exchange.decision().map(|decision| decision.picks).unwrap_or_default();
-        let (served, failed) = match source {
-            Source::Worker(worker) if status < FAILED_STATUS_MIN => (Some(worker), None),
-            Source::Worker(worker) => (None, Some(worker)),
-            Source::Host { tried } => (None, tried),
-            Source::Stranger => (None, None),
+        let sent_at = exchange.decided_at();
+        let failed = match source {
+            Source::Worker(worker) if is_failure(status) => Some(worker),
+            Source::Host { tried } => tried,
+            Source::Worker(_) | Source::Stranger => None,
         };
-        let (last, sent_at) = (served.or(failed), exchange.decided_at());
-        let tried_before = picks.as_slice().iter().take_while(|pick| Some(**pick) != last);
-        if picks.as_slice().iter().any(|pick| Some(*pick) == last) {
-            for worker in tried_before.chain(failed.iter()) {
-                self.change_learned(store, pool, *worker, |_, row| row.fail(sent_at, now));
-            }
-        } else if let Some(worker) = failed {
-            self.change_learned(store, pool, worker, |_, row| row.fail(sent_at, now));
+        if let Some(worker) = failed {
+            self.fail(store, pool, worker, sent_at, now);
         }
-        if let Some(worker) = served
-            && self.pools.get(pool).is_some_and(|pool| pool.has_failed(worker))
-        {
-            self.change_learned(store, pool, worker, |_, row| row.succeed(sent_at));
+        let Source::Worker(served) = source else { return };
+        if failed.is_some() {
+            return;
+        }
+        let picks = exchange.decision().map(|decision| decision.picks).unwrap_or_default();
+        let place = picks.as_slice().iter().position(|pick| *pick == served).unwrap_or_default();
+        for worker in picks.as_slice().iter().take(place) {
+            self.fail(store, pool, *worker, sent_at, now);
+        }
+        // Most answers tell it when they end, at no cost: see `learn`.
+        if self.pools.get(pool).is_some_and(|pool| pool.has_failed(served)) {
+            self.change_learned(store, pool, served, |_, row| row.succeed(sent_at));
         }
     }
 
-    /// Takes the credit for the prompt from the worker that has it: it did not build what it did not hold before.
+    fn fail(&mut self, store: &mut impl Store, pool: usize, worker: WorkerId, sent_at: Timestamp, now: Timestamp) {
+        if let Some(state) = self.pools.get_mut(pool) {
+            state.note_failure(worker);
+        }
+        self.change_learned(store, pool, worker, |_, row| row.fail(sent_at, now));
+    }
+
+    /// Takes the credit for the prompt from the worker that has it: it did not build what it did not hold before, and no
+    /// other text had to go for it.
     fn take_back(&mut self, store: &mut impl Store, pool: usize, exchange: &mut Exchange) {
-        if let Some(credit) = exchange.set_credit(None)
-            && let Some(state) = self.pools.get_mut(pool)
-        {
+        let Some(credit) = exchange.set_credit(None) else { return };
+        if let Some(state) = self.pools.get_mut(pool) {
             state.index_mut().forget(store, exchange.blocks(), credit.worker, credit.matched_bytes);
         }
+        self.change_learned(store, pool, credit.worker, |_, row| {
+            row.odometer = row.odometer.wrapping_sub(credit.spans)
+        });
     }
 
     fn learn(
@@ -139,7 +168,8 @@ impl Router {
     ) -> Option<Prediction> {
         let (prompt, credit) = (exchange.prompt(), credit?);
         let prompt_tokens = usage.prompt_tokens.filter(|tokens| *tokens > 0)?;
-        let kv_spans = self.pools.get(pool)?.kv_spans(credit.worker)?;
+        let kv_tokens = self.pools.get(pool)?.kv_tokens(credit.worker, &self.config.index);
+        let sent_at = exchange.decided_at();
         let bytes_per_token = prompt.bytes as f64 / f64::from(prompt_tokens);
         let mut prediction = None;
         self.change_learned(store, pool, credit.worker, |page, row| {
@@ -149,10 +179,12 @@ impl Router {
             // The answer takes room in the cache too.
             let answer_bytes = f64::from(usage.completion_tokens.unwrap_or_default()) * bytes_per_token;
             row.odometer = row.odometer.wrapping_add((answer_bytes / SPAN_BYTES as f64) as u32);
+            row.succeed(sent_at);
             row.tells_cached |= usage.cached_tokens.is_some_and(|cached| cached > 0);
             let told = usage.cached_tokens.or_else(|| row.tells_cached.then_some(0));
             if let Some(cached_tokens) = told {
                 let cached_bytes = f64::from(cached_tokens) * bytes_per_token;
+                let kv_spans = kv_tokens * page.bytes_per_token() / SPAN_BYTES as f64;
                 correct_capacity(row, kv_spans, &credit.recorded, cached_bytes);
                 let predicted_tokens = (credit.matched_bytes as f64 / bytes_per_token) as u32;
                 // Of a prompt that was read in part, only as much can be predicted.
@@ -198,7 +230,10 @@ fn correct_capacity(row: &mut LearnedWorker, kv_spans: f64, recorded: &Recorded,
             confirmed_age = confirmed_age.max(segment.age);
         }
         if !is_there(segment.end_bytes) {
-            if segment.idle_s > IDLE_S_MIN && f64::from(segment.age) < capacity {
+            // Nothing at all of what was touched lately: more likely a request that the engine serves without its cache
+            // (`prompt_logprobs`, another chat template) than a cache so small.
+            let is_telling = cached_bytes > 0.0 || f64::from(segment.age) > capacity * YOUNG_SHARE;
+            if is_telling && segment.idle_s > IDLE_S_MIN && f64::from(segment.age) < capacity {
                 capacity += CORRECTION * (0.9 * f64::from(segment.age) - capacity);
             }
             break;
@@ -220,8 +255,14 @@ const TOLERANCE_SHARE: f64 = 1.0 / 16.0;
 /// What was touched at most so many seconds ago may be missing because it is not computed yet.
 const IDLE_S_MIN: u32 = 3;
 
+/// Up to this share of a worker's capacity what was touched is too young to be missing altogether.
+const YOUNG_SHARE: f64 = 0.25;
+
 /// The part of the way that one answer moves a worker's capacity.
 const CORRECTION: f64 = 0.25;
 
-/// The lowest status that says that the worker failed.
-const FAILED_STATUS_MIN: u32 = 500;
+/// Whether a status says that the worker failed. "Not implemented" and "HTTP version not supported" are the request's
+/// fault, as all 4xx are.
+const fn is_failure(status: u32) -> bool {
+    status >= 500 && status != 501 && status != 505
+}

@@ -5,8 +5,9 @@ use super::prompt::ReadPrompt;
 use crate::exchange::{Credit, Exchange, PromptSize};
 use crate::index::SPAN_BYTES;
 use crate::pool::{Pool, RequestSizes};
+use crate::prefix::prefix_bytes;
 use crate::schedule::policy::Needs;
-use crate::schedule::{Branch, Decision, Query};
+use crate::schedule::{Decision, Query};
 use crate::shared::inflight::InflightPage;
 use crate::shared::learned::LearnedPage;
 use crate::shared::store::{Store, Version, update, update_from};
@@ -39,6 +40,7 @@ impl Router {
     ///
     /// The decision and its count in the in-flight page are one step: when another VM writes in between, the decision is
     /// made anew over what it wrote. So no two requests are decided on the same counts, unless all tries lose their race.
+    /// Who holds the prompt is not asked again then: siblings within some 50 us on two threads may miss each other.
     pub fn decide(
         &mut self,
         store: &mut impl Store,
@@ -54,7 +56,11 @@ impl Router {
             let found = self.pools.get_mut(ask.pool)?.find_matches(store, self.chain.blocks());
             self.note(found.map(|()| true));
         }
-        let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token());
+        // Nobody's prompt is longer than the largest cache; and what was not read but announced may be a lie.
+        let cache_tokens = self.pools.get(ask.pool)?.kv_tokens_max(&self.config.index);
+        let unread_tokens = learned.uncached_tokens().max(UNREAD_TOKENS_MIN);
+        let tokens_max = if ask.is_read { cache_tokens } else { cache_tokens.min(unread_tokens) };
+        let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token()).min(tokens_max);
         let is_whole = ask.is_whole && ask.is_read;
         *exchange = Exchange::new(PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole }, now);
         let query = Query {
@@ -91,7 +97,7 @@ impl Router {
     }
 
     /// Reads what was learned and prepares the pool with it; returns it, and what was read for the write that follows.
-    fn read_learned(&mut self, store: &mut impl Store, pool: usize) -> Option<(LearnedPage, Found)> {
+    pub(super) fn read_learned(&mut self, store: &mut impl Store, pool: usize) -> Option<(LearnedPage, Found)> {
         let state = self.pools.get_mut(pool)?;
         let found = store.get(&state.keys().learned);
         let learned = LearnedPage::open(found.0.clone()).or_else(|_| {
@@ -164,26 +170,30 @@ impl Router {
         now: Timestamp,
     ) {
         let Some(worker) = decision.picks.first() else { return };
-        let mut spans = 0;
+        let (mut spans, mut is_cold) = (0, false);
         if is_indexed {
+            is_cold = self.pools.get(pool).is_some_and(Pool::is_cold);
             exchange.note_blocks(self.chain.blocks());
-            spans = self.record(store, pool, worker, exchange, now);
+            let matched_bytes = self.pools.get(pool).map_or(0, |pool| pool.matched_bytes(worker));
+            let credit = Credit { matched_bytes, ..self.record(store, pool, worker, exchange, now) };
+            spans = credit.spans;
+            exchange.set_credit(Some(credit));
         }
         let Some(state) = self.pools.get(pool) else { return };
-        if spans == 0 && !is_indexed && !state.has_failed(worker) {
+        if !is_indexed && !state.has_failed(worker) {
             return;
         }
         let uncached_tokens = f64::from(exchange.prompt().tokens.saturating_sub(decision.matched_tokens));
-        let generation = state.generation(worker);
+        let (generation, is_whole) = (state.generation(worker), exchange.prompt().is_whole);
         let updated = update_from(store, &state.keys().learned, found, |bytes| {
             let mut learned = LearnedPage::open(bytes)?;
-            if is_indexed {
+            if is_indexed && is_whole {
                 learned.learn_uncached_tokens(uncached_tokens);
             }
             learned.change(worker, generation, |row| {
                 row.odometer = row.odometer.wrapping_add(spans);
                 row.probe(now);
-                if is_indexed && decision.branch == Branch::Cold {
+                if is_cold {
                     row.cold_pick_at = now;
                 }
             });
@@ -192,23 +202,27 @@ impl Router {
         self.note(updated.map(|((), is_stored)| is_stored));
     }
 
-    /// Records the request's blocks at `worker` and gives it the credit; returns how far its odometer went.
+    /// Records the request's blocks at `worker`; the credit for them, by what was recorded there before.
     pub(super) fn record(
         &mut self,
         store: &mut impl Store,
         pool: usize,
         worker: WorkerId,
-        exchange: &mut Exchange,
+        exchange: &Exchange,
         now: Timestamp,
-    ) -> u32 {
-        let Some(state) = self.pools.get_mut(pool) else { return 0 };
-        let matched_bytes = state.matched_bytes(worker);
-        let recorded = state.record(store, exchange.blocks(), worker, now);
+    ) -> Credit {
+        let blocks = exchange.blocks();
+        let recorded =
+            self.pools.get_mut(pool).map(|state| state.record(store, blocks, worker, now)).unwrap_or_default();
         self.incidents.conflicts += recorded.lost_pages;
-        exchange.set_credit(Some(Credit { worker, matched_bytes, recorded }));
-        u32::try_from(recorded.new_bytes / SPAN_BYTES).unwrap_or(u32::MAX)
+        let spans = u32::try_from(recorded.new_bytes / SPAN_BYTES).unwrap_or(u32::MAX);
+        let matched_bytes = prefix_bytes(blocks.len()).saturating_sub(recorded.new_bytes);
+        Credit { worker, matched_bytes, recorded, spans }
     }
 }
+
+/// A prompt that was not read counts at most as many tokens as others have uncached on average, or so many.
+const UNREAD_TOKENS_MIN: f64 = 2_000.0;
 
 /// A page as it was read, for the write that follows.
 type Found = (Option<Vec<u8>>, Version);

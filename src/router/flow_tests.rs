@@ -12,17 +12,17 @@ use crate::shared::learned::{LearnedPage, LearnedWorker};
 use crate::shared::store::MemoryStore;
 use crate::worker::WorkerId;
 
-const NOW: Timestamp = Timestamp::from_ms(1_000_000_000);
+pub(super) const NOW: Timestamp = Timestamp::from_ms(1_000_000_000);
 
 /// VMs of one gateway over one store, and the time.
-struct Gateway {
-    routers: Vec<Router>,
-    store: MemoryStore,
-    now: Timestamp,
+pub(super) struct Gateway {
+    pub(super) routers: Vec<Router>,
+    pub(super) store: MemoryStore,
+    pub(super) now: Timestamp,
 }
 
 impl Gateway {
-    fn new(workers: usize, vms: u64, policy: &str) -> Self {
+    pub(super) fn new(workers: usize, vms: u64, policy: &str) -> Self {
         let addresses: Vec<String> = (0..workers).map(|worker| format!("10.0.0.{}:80", worker + 1)).collect();
         let listed: Vec<String> = addresses.iter().map(|address| format!(r#"{{"address":"{address}"}}"#)).collect();
         let config = format!(
@@ -39,11 +39,11 @@ impl Gateway {
         Self { routers: (1..=vms).map(router).collect(), store: MemoryStore::default(), now: NOW }
     }
 
-    fn hybrid(workers: usize) -> Self {
+    pub(super) fn hybrid(workers: usize) -> Self {
         Self::new(workers, 1, r#""hybrid""#)
     }
 
-    fn decide(&mut self, vm: usize, text: &str) -> (Exchange, Decision) {
+    pub(super) fn decide(&mut self, vm: usize, text: &str) -> (Exchange, Decision) {
         let body = format!(r#"{{"model":"m","prompt":"{text}"}}"#);
         let router = &mut self.routers[vm];
         let reading = router.read_prompt(Api::Completions, body.as_bytes(), false, None).unwrap();
@@ -53,17 +53,17 @@ impl Gateway {
         (exchange, decision)
     }
 
-    fn answer(&mut self, exchange: &mut Exchange, source: Source, status: u32) -> Answerer {
+    pub(super) fn answer(&mut self, exchange: &mut Exchange, source: Source, status: u32) -> Answerer {
         self.routers[0].answered(&mut self.store, 0, exchange, source, status, self.now)
     }
 
-    fn finish(&mut self, exchange: &mut Exchange, usage: Option<Usage>) -> Option<Prediction> {
+    pub(super) fn finish(&mut self, exchange: &mut Exchange, usage: Option<Usage>) -> Option<Prediction> {
         self.routers[0].first_byte(&mut self.store, 0, exchange, self.now);
         self.routers[0].end(&mut self.store, 0, exchange, usage, self.now)
     }
 
     /// A request that goes well; returns who got it and why.
-    fn serve(&mut self, text: &str) -> (WorkerId, Branch) {
+    pub(super) fn serve(&mut self, text: &str) -> (WorkerId, Branch) {
         let (mut exchange, decision) = self.decide(0, text);
         let worker = decision.picks.first().unwrap();
         self.answer(&mut exchange, Source::Worker(worker), 200);
@@ -71,7 +71,7 @@ impl Gateway {
         (worker, decision.branch)
     }
 
-    fn learned(&mut self, worker: WorkerId) -> LearnedWorker {
+    pub(super) fn learned(&mut self, worker: WorkerId) -> LearnedWorker {
         let page = self.store.get(&self.routers[0].pool(0).unwrap().keys().learned.clone()).0;
         LearnedPage::open(page).unwrap().worker(worker, 0)
     }
@@ -84,11 +84,11 @@ impl Gateway {
     }
 }
 
-fn text(name: &str, bytes: usize) -> String {
+pub(super) fn text(name: &str, bytes: usize) -> String {
     format!("{name} ").repeat(bytes / (name.len() + 1))
 }
 
-fn usage(prompt_tokens: u32, cached_tokens: Option<u32>) -> Option<Usage> {
+pub(super) fn usage(prompt_tokens: u32, cached_tokens: Option<u32>) -> Option<Usage> {
     Some(Usage { prompt_tokens: Some(prompt_tokens), completion_tokens: Some(10), cached_tokens })
 }
 

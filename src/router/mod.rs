@@ -126,10 +126,10 @@ impl Router {
         let prompt_bytes = self.read_with(seed(&model, salt.as_deref()), |chain| request.feed_prompt(chain));
         let body_key = &self.config.session.body_key;
         let named = if body_key.is_empty() { None } else { top_text(body, body_key.as_bytes(), is_truncated) };
-        // What was not read is taken to be as much prompt for its bytes as what was.
+        // What was not read is taken to be as much prompt for its bytes as what was; up to a bound, for it is only announced.
         let scale = |whole: u64| {
             let parts = u128::from(prompt_bytes) * u128::from(whole) / (body.len() as u128).max(1);
-            u64::try_from(parts).unwrap_or(u64::MAX).max(prompt_bytes)
+            u64::try_from(parts).unwrap_or(u64::MAX).clamp(prompt_bytes, prompt_bytes.saturating_mul(UNREAD_PARTS_MAX))
         };
         Ok(Reading {
             prompt_bytes: body_bytes.filter(|_| is_truncated).map_or(prompt_bytes, scale),
@@ -191,6 +191,9 @@ impl Router {
     }
 }
 
+/// A prompt that is read in part is taken to be at most so many times as long.
+const UNREAD_PARTS_MAX: u64 = 8;
+
 /// Hash of a session's name; `None` for an empty one, which names nothing.
 #[must_use]
 pub fn session_hash(name: &[u8]) -> Option<u64> {
@@ -199,5 +202,7 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod flow_tests;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,8 @@ pub trait Store {
     /// The bytes at `key`, `None` if there are none, and their version.
     fn get(&mut self, key: &str) -> (Option<Vec<u8>>, Version);
 
-    /// Stores `bytes` at `key`, unless its version is not `version` any more; tells whether it did.
+    /// Stores `bytes` at `key`, unless its version is not `version` any more; tells whether it did. Version 0, that of a
+    /// missing value, replaces whatever is there: so the host does it.
     fn set(&mut self, key: &str, bytes: &[u8], version: Version) -> bool;
 }
 
@@ -88,11 +89,11 @@ impl Store for MemoryStore {
 
     fn set(&mut self, key: &str, bytes: &[u8], version: Version) -> bool {
         match self.values.get_mut(key) {
-            Some((_, stored)) if *stored != version => return false,
+            Some((_, stored)) if *stored != version && version != 0 => return false,
             Some((kept, stored)) => {
                 kept.clear();
                 kept.extend_from_slice(bytes);
-                *stored = version.wrapping_add(1);
+                *stored = stored.wrapping_add(1);
             }
             None => _ = self.values.insert(key.to_owned(), (bytes.to_vec(), 1)),
         }

@@ -244,6 +244,17 @@ mod tests {
     }
 
     #[test]
+    fn where_others_send_too_a_prefill_is_taken_to_hold_up_more() {
+        // 2200 (1 + 0.3 * 4) + 960 = 5800 at worker 0, and nearly 2640 more there if all is others'; 6200 at worker 1.
+        let candidates = [worker(0, (4.0, 0.0, 1_000.0)), worker(1, (0.0, 3_000.0, 0.0))];
+        let pick = |foreign_share| {
+            let query = Query { prefix: None, foreign_share, ..query(3_200.0) };
+            picked(&POLICY, &query, &candidates).0[0]
+        };
+        assert_eq!([0.0, 0.9].map(pick), [0, 1]);
+    }
+
+    #[test]
     fn a_kv_cache_near_eviction_and_an_adapter_to_load_cost() {
         let full = Candidate { kv_usage: Some(1.0), ..worker(0, (0.0, 0.0, 900.0)) };
         let roomy = Candidate { kv_usage: Some(0.5), ..worker(1, (0.0, 0.0, 0.0)) };
