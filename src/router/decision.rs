@@ -49,7 +49,14 @@ impl Router {
         now: Timestamp,
     ) -> Option<Decision> {
         let needs = self.config.policies.get(ask.policy)?.policy.needs();
-        let prefix = if ask.is_read && needs >= Needs::Prefix { self.find_prefix(store, ask.pool) } else { None };
+        let foreign_share = self.foreign_share(ask.pool);
+        let prefix = match needs {
+            Needs::Nothing => None,
+            _ if !ask.is_read => None,
+            // Nobody else to agree with: the key only breaks ties, and the trunk need not be read, counted and written.
+            Needs::Match if foreign_share < FOREIGN_SHARE_MIN => Some(self.chain.root().0),
+            Needs::Prefix | Needs::Match => self.find_prefix(store, ask.pool),
+        };
         let (learned, found) = self.read_learned(store, ask.pool)?;
         let is_indexed = ask.is_read && needs == Needs::Match;
         if is_indexed {
@@ -63,14 +70,8 @@ impl Router {
         let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token()).min(tokens_max);
         let is_whole = ask.is_whole && ask.is_read;
         *exchange = Exchange::new(PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole }, now);
-        let query = Query {
-            prefix,
-            session: ask.session,
-            prompt_tokens,
-            foreign_share: self.foreign_share(ask.pool),
-            turn: 0,
-            random: self.rng.next_u64(),
-        };
+        let query =
+            Query { prefix, session: ask.session, prompt_tokens, foreign_share, turn: 0, random: self.rng.next_u64() };
         let sizes = RequestSizes {
             bytes_per_token: learned.bytes_per_token(),
             uncached_tokens: learned.uncached_tokens(),
@@ -220,6 +221,10 @@ impl Router {
         Credit { worker, matched_bytes, recorded, spans }
     }
 }
+
+/// Below this share of others' requests this gateway is taken to be the only one: scrapes and own counts are never of the
+/// very same moment.
+const FOREIGN_SHARE_MIN: f64 = 0.02;
 
 /// A prompt that was not read counts at most as many tokens as others have uncached on average, or so many.
 const UNREAD_TOKENS_MIN: f64 = 2_000.0;

@@ -278,3 +278,30 @@ fn a_worker_that_tells_a_small_cache_is_not_believed_to_keep_much() {
     gateway.serve(&text("the second", 80_000));
     assert_eq!(gateway.serve(&first).1, Branch::Cold);
 }
+
+#[test]
+fn one_request_finds_out_whether_a_worker_serves_again() {
+    let mut gateway = Gateway::hybrid(3);
+    let bad = WorkerId(1);
+    while cooling(&mut gateway, 3) == 0 {
+        let (mut exchange, decision) = gateway.decide(0, &text(&format!("{:?}", gateway.now), 400));
+        let worker = decision.picks.first().unwrap();
+        gateway.answer(&mut exchange, Source::Worker(worker), if worker == bad { 503 } else { 200 });
+        gateway.finish(&mut exchange, None);
+        gateway.now = gateway.now.plus_ms(10);
+    }
+    gateway.now = gateway.now.plus_ms(1_000);
+    let sent = (0..30).filter(|n| gateway.decide(0, &text(&format!("next {n}"), 4_000)).1.picks.first() == Some(bad));
+    assert_eq!(sent.count(), 1);
+}
+
+#[test]
+fn cold_picks_are_noted_and_warm_ones_are_not() {
+    let mut gateway = Gateway::hybrid(1);
+    let prompt = text("a prompt", 4_000);
+    gateway.serve(&prompt);
+    assert_eq!(gateway.learned(WorkerId(0)).cold_pick_at, NOW);
+    gateway.now = gateway.now.plus_ms(500);
+    gateway.serve(&prompt);
+    assert_eq!(gateway.learned(WorkerId(0)).cold_pick_at, NOW);
+}

@@ -159,6 +159,11 @@ const LIMITS: &str =
   prefill/decode splitting are not modelled. Deployments of some of them run one replica: then compare with one gateway.
 - What happens when slow answers make clients send less, when gateways get whole sessions, or when requests are retried.
 - Differences of a few percent: see the confidence intervals, which cover the seeds only and not the models.
+- What overload does to single requests. From load 1.2 on the interference term parts long prompts from short ones: means
+  stay low, and for some prompts another worker would have been free. With one hot prefix others then have lower means.
+- What a decision costs. That is measured in Envoy, with `make bench-decision`; its goal is a median under 25 us for a 4 KB
+  chat over 8 workers. On two busy cores of a virtual machine it was 21 to 31 us, of which 4 host calls that return bytes are
+  6 to 7: it depends on the machine more than on the workers, and is not held by a test.
 ";
 
 fn policies_section() -> String {
