@@ -103,8 +103,9 @@ fn a_slow_worker_gets_fewer_requests_and_delays_few() {
         let requests = first(workload, 0.7, WORKERS, 1_200);
         let ours = run_own(&slow, &hybrid(), &requests).outcomes;
         let share = share_of_mean(&ours, 0);
-        // Its requests stay twice as long, so at equal costs it has about half as many; what it holds brings some back.
-        assert!((0.3..0.75).contains(&share), "{workload}: {share} of the mean");
+        // Its requests stay twice as long, so at equal costs it has about half as many; what it holds brings some back, and
+        // where chats are warm that is a good part.
+        assert!((0.3..0.9).contains(&share), "{workload}: {share} of the mean");
         // It is a sixteenth of the pool that is missing, at 0.7 of what the whole could serve.
         let even = summary(&run_own(&setup(&[]), &hybrid(), &requests).outcomes).ttft_mean_s;
         let (ttft_s, blind) = (summary(&ours).ttft_mean_s, summary(&run_peer(&slow, "random", &requests)).ttft_mean_s);
