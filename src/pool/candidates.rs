@@ -71,12 +71,6 @@ impl Pool {
         &mut self.index
     }
 
-    /// What is believed of a worker's cache since [`prepare`](Self::prepare).
-    #[must_use]
-    pub fn retention(&self, worker: WorkerId) -> Option<&Retention> {
-        self.retentions.get(usize::from(worker.0))
-    }
-
     /// Tokens that a worker's KV cache has room for, as its metrics tell or as assumed.
     #[must_use]
     pub fn kv_tokens(&self, worker: WorkerId, index: &IndexConfig) -> f64 {
