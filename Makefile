@@ -5,7 +5,8 @@ PROFILE_TOOLS := --profile tools
 # A failing test prints its message; a backtrace of an async runtime below it helps nobody.
 export RUST_BACKTRACE := 0
 
-.PHONY: help wasm demo bench-decision replay test check-fmt lint unit parity e2e size docs clean
+.PHONY: help wasm noop-wasm demo bench bench-growth bench-page bench-decision micro quality replay test check-fmt \
+	lint unit instructions parity e2e size docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,11 +14,32 @@ help: ## List the targets
 wasm: ## Build the plugin: target/warmroute.wasm
 	@$(SETUP)/build-wasm.sh
 
+noop-wasm: ## Build the filter that does nothing, which the plugin is compared with: target/noop.wasm
+	@$(SETUP)/build-wasm.sh --package warmroute-noop-filter --output noop.wasm
+
 demo: wasm ## Run the plugin in Envoy before simulated workers and show what is routed where, and why
 	cargo run $(PROFILE_TOOLS) --package warmroute-demo
 
+bench: wasm noop-wasm ## Measure what the plugin costs beside plain Envoy and others; PEERS=1: other routers too; FULL=1: every combination
+	cargo run $(PROFILE_TOOLS) --package warmroute-bench -- cost $(if $(PEERS),--peers) $(if $(FULL),--full)
+
+bench-growth: wasm ## Measure how the cost grows with bodies, workers, index, threads and metrics pages
+	cargo run $(PROFILE_TOOLS) --package warmroute-bench -- growth
+
+bench-page: ## Write docs/performance.md and its plots from what bench, bench-growth and micro have measured
+	cargo run $(PROFILE_TOOLS) --package warmroute-bench -- render --docs docs
+
 bench-decision: wasm ## Measure how long the plugin takes for a decision, in its VM in Envoy
 	cargo run $(PROFILE_TOOLS) --package warmroute-demo -- decisions
+
+micro: ## Show where a request's microseconds go in the plugin: stages, host calls, and the same stages natively
+	@$(SETUP)/build-wasm.sh --features stage-times --output warmroute-stages.wasm
+	cargo bench --package warmroute-micro --no-default-features --bench stages
+	cargo run $(PROFILE_TOOLS) --package warmroute-micro --bin warmroute-micro -- vm
+
+quality: wasm ## Compare routing over HTTP with Envoy's own; PEERS=1: other routers too; SEEDS=2; DOCS=1: write docs/routing-quality-http.md
+	cargo run $(PROFILE_TOOLS) --package warmroute-demo -- quality \
+		$(if $(PEERS),--peers) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(DOCS),--docs docs)
 
 replay: ## Compare routing policies on traces and generated workloads; FULL=1: all of it, and write docs/routing-quality.md
 	cargo run $(PROFILE_TOOLS) --package warmroute-replay -- $(if $(FULL),--full --docs docs)
@@ -27,6 +49,7 @@ test: ## Run all that CI runs, the cheapest first
 	@$(MAKE) --no-print-directory check-fmt
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory instructions
 	@$(MAKE) --no-print-directory parity
 	@$(MAKE) --no-print-directory e2e
 
@@ -38,24 +61,31 @@ lint: ## Run clippy, for the native targets and for the plugin, and check the do
 	@echo "== clippy, native"
 	cargo clippy --workspace --all-targets -- --deny warnings
 	@echo "== clippy, the plugin"
-	$(SETUP)/wasm-cargo.sh clippy --package warmroute --lib -- --deny warnings
+	$(SETUP)/wasm-cargo.sh clippy --package warmroute --package warmroute-noop-filter --lib -- --deny warnings
 	@$(MAKE) --no-print-directory docs
 
 unit: ## Run all tests that need no Envoy
 	@echo "== tests, native"
 	cargo test --workspace --exclude warmroute-e2e
 
+instructions: ## Hold the native core's instruction counts to their baseline; ACCEPT=1: make the new counts the baseline
+	@echo "== instructions"
+	@$(SETUP)/need.sh valgrind
+	CARGO_PROFILE_RELEASE_STRIP=none cargo run --release --package warmroute-micro --no-default-features \
+		--bin warmroute-instructions -- $(if $(ACCEPT),accept)
+
 parity: ## Run the plugin's tests as WebAssembly, in Node
 	@echo "== tests, in wasm"
 	$(SETUP)/parity.sh
 
-e2e: wasm ## Run the built plugin in a real Envoy against simulated workers
+# Of the whole workspace, so that what `unit` built is not built once more with fewer features.
+e2e: wasm noop-wasm ## Run the built plugin in a real Envoy against simulated workers
 	@echo "== the plugin's imports and exports"
 	@$(SETUP)/need.sh node nodejs
 	node $(SETUP)/wasm-imports.mjs target/warmroute.wasm
 	@echo "== tests, in Envoy"
 	@$(SETUP)/need.sh curl
-	cargo test --package warmroute-e2e --test envoy
+	cargo test --workspace --test envoy
 
 size: wasm ## Print the plugin's size, plain and compressed
 	@printf 'warmroute.wasm: %d bytes, %d compressed\n' \

@@ -213,7 +213,7 @@ mod tests {
         let addresses: Vec<String> = (0..WORKERS).map(|worker| format!("10.0.0.{}:80", worker + 1)).collect();
         let mut fleet = Fleet::default();
         fleet.admit(addresses.iter().map(String::as_str), Timestamp::default());
-        let mut pool = Pool::new("llm", &addresses, 1);
+        let mut pool = Pool::new("llm", &addresses, 1, 1);
         pool.set_fleet(fleet);
         pool
     }

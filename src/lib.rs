@@ -32,6 +32,7 @@ pub mod rng;
 pub mod router;
 pub mod schedule;
 pub mod shared;
+pub mod stage;
 pub mod stats;
 pub mod time;
 pub mod worker;

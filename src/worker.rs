@@ -35,6 +35,17 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
+    /// Of a worker that tells nothing.
+    pub const UNKNOWN: Self = Self {
+        waiting: None,
+        running: None,
+        kv_usage: None,
+        block_tokens: None,
+        kv_blocks: None,
+        started_at_s: None,
+        adapters: Adapters::UNTOLD,
+    };
+
     /// Requests at the worker, in queue and batch; one of the two unknown counts as 0, `None` if both are.
     #[must_use]
     pub fn requests(&self) -> Option<f64> {

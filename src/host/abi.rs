@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "the host's functions take and give raw pointers")]
 
 use crate::shared::store::Version;
+use crate::stage::{self, HostCall};
 use crate::time::Timestamp;
 
 /// Which buffer of the host is read.
@@ -145,10 +146,18 @@ pub(super) fn log(level: u32, message: &str) {
 
 /// The host's wall clock; the epoch if it has none.
 pub(super) fn now() -> Timestamp {
+    let call = stage::call(HostCall::Time);
+    let time_ns = clock_ns();
+    call.end(size_of::<u64>());
+    Timestamp::from_ns(time_ns)
+}
+
+/// As [`now`], in nanoseconds since the epoch, and not counted as a call.
+pub(super) fn clock_ns() -> u64 {
     let mut time_ns = 0;
     // SAFETY: the host writes one u64 to a valid place.
     let _ = unsafe { imports::proxy_get_current_time_nanoseconds(&raw mut time_ns) };
-    Timestamp::from_ns(time_ns)
+    time_ns
 }
 
 /// Asks for [`proxy_on_tick`] about every `period_ms`.
@@ -160,52 +169,64 @@ pub(super) fn set_tick_period(period_ms: u32) {
 /// Up to `bytes_max` bytes from the start of a buffer; `None` if it does not exist now.
 pub(super) fn buffer(buffer: Buffer, bytes_max: usize) -> Option<Vec<u8>> {
     let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    let call = stage::call(HostCall::GetBuffer);
     // SAFETY: the host writes a pointer and a length to valid places.
     let status =
         unsafe { imports::proxy_get_buffer_bytes(buffer as u32, 0, bytes_max, &raw mut data, &raw mut data_bytes) };
+    call.end(data_bytes);
     (status == STATUS_OK).then(|| take(data, data_bytes))
 }
 
 /// The first value of a header, any bytes; `None` if there is none.
 pub(super) fn header(map: HeaderMap, name: &str) -> Option<Vec<u8>> {
     let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    let call = stage::call(HostCall::GetHeader);
     // SAFETY: `name` is one live slice; the host writes a pointer and a length to valid places.
     let status = unsafe {
         imports::proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), &raw mut data, &raw mut data_bytes)
     };
+    call.end(data_bytes);
     (status == STATUS_OK && !data.is_null()).then(|| take(data, data_bytes))
 }
 
 /// Sets a header to one value, whatever it had.
 pub(super) fn set_header(map: HeaderMap, name: &str, value: &str) -> bool {
+    let call = stage::call(HostCall::ChangeHeader);
     // SAFETY: both are live slices; the host only reads.
     let status = unsafe {
         imports::proxy_replace_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
     };
+    call.end(value.len());
     status == STATUS_OK
 }
 
 /// Removes all values of a header.
 pub(super) fn remove_header(map: HeaderMap, name: &str) {
+    let call = stage::call(HostCall::ChangeHeader);
     // SAFETY: `name` is one live slice; the host only reads.
     let _ = unsafe { imports::proxy_remove_header_map_value(map as u32, name.as_ptr(), name.len()) };
+    call.end(0);
 }
 
 /// A property of the host by its path, segments parted by a zero byte; `None` if it is absent now.
 pub(super) fn property(path: &str) -> Option<Vec<u8>> {
     let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    let call = stage::call(HostCall::GetProperty);
     // SAFETY: `path` is one live slice; the host writes a pointer and a length to valid places.
     let status = unsafe { imports::proxy_get_property(path.as_ptr(), path.len(), &raw mut data, &raw mut data_bytes) };
+    call.end(data_bytes);
     (status == STATUS_OK && !data.is_null()).then(|| take(data, data_bytes))
 }
 
 /// A value of shared data and its version; `None` for a missing or an empty one.
 pub(super) fn shared_data(key: &str) -> (Option<Vec<u8>>, Version) {
     let (mut data, mut data_bytes, mut cas) = (std::ptr::null_mut(), 0, 0);
+    let call = stage::call(HostCall::GetSharedData);
     // SAFETY: `key` is one live slice; the host writes a pointer, a length and a number to valid places.
     let status = unsafe {
         imports::proxy_get_shared_data(key.as_ptr(), key.len(), &raw mut data, &raw mut data_bytes, &raw mut cas)
     };
+    call.end(data_bytes);
     if status != STATUS_OK {
         return (None, Version::default());
     }
@@ -217,9 +238,11 @@ pub(super) fn shared_data(key: &str) -> (Option<Vec<u8>>, Version) {
 /// A version of 0, that of a missing value, always succeeds: of two VMs that create a page at once the second one wins,
 /// which the next write or the next look at the page mends.
 pub(super) fn set_shared_data(key: &str, value: &[u8], version: Version) -> bool {
+    let call = stage::call(HostCall::SetSharedData);
     // SAFETY: both are live slices; the host only reads.
     let status =
         unsafe { imports::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), version) };
+    call.end(value.len());
     status == STATUS_OK
 }
 
@@ -228,6 +251,7 @@ pub(super) fn http_call(cluster: &str, headers: &[(&str, &str)], timeout_ms: u32
     let headers = serialize_headers(headers);
     let no_trailers = serialize_headers(&[]);
     let mut token = 0;
+    let call = stage::call(HostCall::Other);
     // SAFETY: all are live slices; the host reads them and writes one number to a valid place.
     let status = unsafe {
         imports::proxy_http_call(
@@ -243,6 +267,7 @@ pub(super) fn http_call(cluster: &str, headers: &[(&str, &str)], timeout_ms: u32
             &raw mut token,
         )
     };
+    call.end(headers.len());
     (status == STATUS_OK).then_some(token)
 }
 
@@ -279,12 +304,16 @@ pub(super) fn define_metric(kind: MetricKind, name: &str) -> Option<u32> {
 
 /// Adds to a counter.
 pub(super) fn increment_metric(metric_id: u32, offset: i64) {
+    let call = stage::call(HostCall::Metric);
     // SAFETY: no pointers.
     let _ = unsafe { imports::proxy_increment_metric(metric_id, offset) };
+    call.end(0);
 }
 
 /// Sets a gauge, or records into a histogram.
 pub(super) fn record_metric(metric_id: u32, value: u64) {
+    let call = stage::call(HostCall::Metric);
     // SAFETY: no pointers.
     let _ = unsafe { imports::proxy_record_metric(metric_id, value) };
+    call.end(0);
 }

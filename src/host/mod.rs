@@ -10,6 +10,7 @@
 //! | `stream` | one HTTP stream: read once, decide, settle |
 //! | `abi` | the host's functions, wrapped so that none can panic |
 //! | `shared_data` | pages in shared data: read, change, write back |
+//! | `stage_stats` | times of the stages as counters, where they are measured |
 //! | `stats` | names and numbers of what is counted |
 
 mod abi;
@@ -18,6 +19,8 @@ mod logger;
 mod plugin;
 mod root;
 mod shared_data;
+#[cfg(feature = "stage-times")]
+mod stage_stats;
 mod stats;
 mod stream;
 mod tick;

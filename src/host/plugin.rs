@@ -74,9 +74,12 @@ impl Plugin {
         self.stats.add(Stat::PageNewer, incidents.newer);
     }
 
-    /// Keeps this VM's slots alive while it has requests in flight.
+    /// Writes what this VM has not yet told the others, and keeps its slots alive while it has requests in flight.
     pub(super) fn beat(&mut self) {
         let now = abi::now();
+        for pool in 0..self.pools.len() {
+            self.router.flush(&mut SharedData, pool, now);
+        }
         if now.ms_between(self.wrote_slots_at) < HEARTBEAT_MS {
             return;
         }

@@ -12,6 +12,7 @@ use crate::response::UsageReader;
 use crate::router::{Ask, session_hash};
 use crate::schedule::Decision;
 use crate::schedule::policy::Needs;
+use crate::stage::{self, Stage as Work};
 use crate::stats::Stat;
 use crate::time::Timestamp;
 
@@ -35,7 +36,9 @@ pub(super) struct Stream {
     /// What is asked of the router; its pool is the one that the stream is routed to, and only then is it ours.
     ask: Ask,
     exchange: Exchange,
-    /// Reads the answer's `usage`; `None` where it cannot be read.
+    /// Whether the answer will tell its `usage`, as far as the request says.
+    tells_usage: bool,
+    /// Reads the answer's `usage`; `None` where nothing is to be read.
     usage: Option<UsageReader>,
     /// Whether the answer has come to its end: what a part of it says teaches nothing.
     is_complete: bool,
@@ -65,14 +68,27 @@ impl Stream {
             stage: Stage::Passing,
             ask: Ask::default(),
             exchange: Exchange::default(),
+            tells_usage: false,
             usage: None,
             is_complete: false,
         }
     }
 
     pub(super) fn on_request_headers(&mut self, is_end: bool) -> Action {
-        // Whatever becomes of the request: what a client says here must never choose a host.
-        abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
+        let action = self.read_headers(is_end);
+        self.guard_destination(action)
+    }
+
+    /// What a client says of the destination must never choose a host: a decision has replaced it, whatever else goes on
+    /// goes on without it.
+    fn guard_destination(&self, action: Action) -> Action {
+        if action == Action::Continue && self.exchange.decision().is_none() {
+            abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
+        }
+        action
+    }
+
+    fn read_headers(&mut self, is_end: bool) -> Action {
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return Action::Continue };
         let Some(api) = self.claim(&plugin) else { return Action::Continue };
@@ -132,23 +148,22 @@ impl Stream {
     pub(super) fn on_request_body(&mut self, body_bytes: usize, is_end: bool) -> Action {
         let Stage::Reading(api) = self.stage else { return Action::Continue };
         let plugin = Rc::clone(&self.plugin);
-        let Ok(mut plugin) = plugin.try_borrow_mut() else { return Action::Continue };
+        let Ok(mut plugin) = plugin.try_borrow_mut() else { return self.guard_destination(Action::Continue) };
         if !is_end && body_bytes < plugin.router.config().request.scan_bytes_max {
             return Action::Pause;
         }
         self.read_and_decide(&mut plugin, api, is_end);
-        Action::Continue
+        self.guard_destination(Action::Continue)
     }
 
     /// Trailers end a body for which no call said "end".
     pub(super) fn on_request_trailers(&mut self) -> Action {
-        if let Stage::Reading(api) = self.stage {
-            let plugin = Rc::clone(&self.plugin);
-            if let Ok(mut plugin) = plugin.try_borrow_mut() {
-                self.read_and_decide(&mut plugin, api, true);
-            }
+        let Stage::Reading(api) = self.stage else { return Action::Continue };
+        let plugin = Rc::clone(&self.plugin);
+        if let Ok(mut plugin) = plugin.try_borrow_mut() {
+            self.read_and_decide(&mut plugin, api, true);
         }
-        Action::Continue
+        self.guard_destination(Action::Continue)
     }
 
     /// Reads what is buffered, once. `is_whole` = nothing follows.
@@ -157,6 +172,7 @@ impl Stream {
         let bytes_max = plugin.router.config().request.scan_bytes_max;
         // One byte more tells a body that ends at the limit from one that goes on.
         let mut body = abi::buffer(Buffer::RequestBody, bytes_max.saturating_add(1)).unwrap_or_default();
+        stage::end(Work::ReadBody);
         let started_ns = abi::now().as_ns();
         let is_truncated = !is_whole || body.len() > bytes_max;
         body.truncate(bytes_max);
@@ -168,6 +184,7 @@ impl Stream {
         match plugin.router.read_prompt(api, &body, is_truncated, announced) {
             Ok(reading) => {
                 self.ask.is_read = true;
+                self.tells_usage = reading.tells_usage;
                 self.ask.prompt_bytes = reading.prompt_bytes;
                 self.ask.is_whole = reading.is_whole;
                 self.ask.adapter = reading.adapter;
@@ -190,7 +207,10 @@ impl Stream {
             return;
         };
         plugin.keep_slot(self.ask.pool);
-        abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations(plugin, self.ask.pool, &decision));
+        if !abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations(plugin, self.ask.pool, &decision)) {
+            abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
+        }
+        stage::end(Work::SetHeader);
         plugin.stats.record(Stat::DecisionUs, abi::now().as_ns().saturating_sub(started_ns) / 1_000);
         plugin.stats.count(Stat::Routed);
         plugin.stats.count(decision.branch.into());
@@ -204,16 +224,21 @@ impl Stream {
     }
 
     pub(super) fn on_response_headers(&mut self) {
-        // An upstream that echoes headers must not tell the client where requests are sent, on whatever path.
-        abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
+        // An upstream that echoes headers must not tell the client where requests are sent, on whatever path. To find that
+        // there is none costs less than to remove what is not there.
+        if abi::header(HeaderMap::Response, DESTINATION_HEADER).is_some() {
+            abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
+        }
         if !matches!(self.stage, Stage::Reading(_) | Stage::Sent) {
             return;
         }
         self.stage = Stage::Answered;
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
-        // The host keeps the address of a worker that it tried in vain: its own answers have it too.
-        let details = abi::property("response\0code_details");
+        let status = status(HeaderMap::Response);
+        // The host keeps the address of a worker that it tried in vain: its own answers have it too, and are no success.
+        let is_success = (200..300).contains(&status);
+        let details = if is_success { None } else { abi::property("response\0code_details") };
         let is_of_worker = details.as_ref().is_none_or(|details| details == VIA_UPSTREAM);
         let address = abi::property("upstream\0address").unwrap_or_default();
         let address = String::from_utf8_lossy(&address);
@@ -225,9 +250,11 @@ impl Stream {
                 Source::Host { tried: tried.filter(|_| details.is_some_and(|details| is_workers_fault(&details))) }
             }
         };
-        let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
+        let status = if is_of_worker { status } else { 0 };
+        stage::end(Work::ResponseHeaders);
         let answerer =
             plugin.router.answered(&mut SharedData, self.ask.pool, &mut self.exchange, source, status, abi::now());
+        stage::end(Work::Answered);
         plugin.count_incidents();
         plugin.stats.count(match answerer {
             Answerer::FirstPick => Stat::AnsweredFirstPick,
@@ -235,7 +262,8 @@ impl Stream {
             Answerer::Other => Stat::AnsweredOther,
             Answerer::Host => Stat::AnsweredByHost,
         });
-        if self.exchange.credit().is_some() && abi::header(HeaderMap::Response, "content-encoding").is_none() {
+        if self.tells_usage && self.exchange.credit().is_some() {
+            // Of a compressed answer it finds nothing, which is as good as not reading it.
             self.usage = Some(UsageReader::default());
         }
         if plugin.router.config().response_headers {
@@ -268,7 +296,9 @@ impl Stream {
         if let Some(reader) = &mut self.usage
             && let Some(bytes) = abi::buffer(Buffer::ResponseBody, body_bytes)
         {
+            stage::end(Work::ReadAnswer);
             reader.feed(&bytes);
+            stage::end(Work::ReadUsage);
         }
         if self.stage != Stage::Answered {
             return;
@@ -277,10 +307,11 @@ impl Stream {
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
         plugin.router.first_byte(&mut SharedData, self.ask.pool, &mut self.exchange, abi::now());
+        stage::end(Work::FirstByte);
         plugin.count_incidents();
     }
 
-    /// The stream is over, however it came to its end. A second call does nothing.
+    /// The stream is over, however it came to its end.
     pub(super) fn on_end(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         if matches!(stage, Stage::Passing | Stage::Ended) {
@@ -293,6 +324,7 @@ impl Stream {
         }
         let usage = self.usage.as_ref().filter(|_| self.is_complete).and_then(UsageReader::usage);
         let ended = plugin.router.end(&mut SharedData, self.ask.pool, &mut self.exchange, usage, abi::now());
+        stage::end(Work::End);
         plugin.count_incidents();
         if let Some(prediction) = ended {
             let (predicted, cached) = (prediction.predicted_tokens, prediction.cached_tokens);

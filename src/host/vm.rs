@@ -101,14 +101,7 @@ impl Vm {
         })
     }
 
-    pub(super) fn on_log(&mut self, context_id: u32) {
-        self.on_stream(context_id, |stream| {
-            stream.on_end();
-            Action::Continue
-        });
-    }
-
-    /// A stream that is deleted has ended, even if the host skipped the log callback.
+    /// The host deletes each of its streams exactly once, however it ended.
     pub(super) fn on_delete(&mut self, context_id: u32) {
         if let Some(mut stream) = self.streams.remove(&context_id) {
             stream.on_end();

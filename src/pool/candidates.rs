@@ -10,8 +10,9 @@ use crate::shared::fleet::FleetWorker;
 use crate::shared::inflight::InflightPage;
 use crate::shared::learned::LearnedPage;
 use crate::shared::store::Store;
+use crate::stage::{self, Stage};
 use crate::time::Timestamp;
-use crate::worker::{AdapterFit, AdapterHash, WorkerId};
+use crate::worker::{AdapterFit, AdapterHash, LoadReport, WorkerId};
 
 /// A request's sizes, and what turns one into another.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,6 +106,12 @@ impl Pool {
         }
     }
 
+    /// Whether its answers are known to tell how many prompt tokens were cached, as of the last decision.
+    #[must_use]
+    pub fn tells_cached(&self, worker: WorkerId) -> bool {
+        self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.tells_cached)
+    }
+
     /// Whether it failed a request since its last success, as far as was known at the last decision, or has since.
     #[must_use]
     pub fn has_failed(&self, worker: WorkerId) -> bool {
@@ -129,13 +136,16 @@ impl Pool {
         poll: &PollConfig,
         now: Timestamp,
     ) -> Option<Decision> {
-        page.add_up(now, &mut self.totals);
+        page.add_up(self.owner, &self.held, now, &mut self.totals);
+        stage::end(Stage::AddUp);
         let eligible = self.eligible(poll, now);
         self.collect_candidates(query, sizes, poll, now, eligible);
+        stage::end(Stage::Candidates);
         let is_panic = eligible != Eligible::READY;
         let mut picks = Picks::default();
         let query = Query { turn: page.turn(), ..*query };
         let branch = policy.pick(&query, &self.candidates, &mut picks);
+        stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
         Some(Decision { picks, branch, is_panic, matched_tokens })
@@ -189,10 +199,11 @@ impl Pool {
                 continue;
             }
             let own = self.totals.get(usize::from(id.0)).copied().unwrap_or_default();
-            let told = foreign_load(worker, poll, now);
+            let report = worker.fresh_report(now, poll.report_age_ms_max);
+            let told = report.and_then(|report| foreign_load_in(worker, report));
             let foreign = told.unwrap_or_default();
             foreign_max = foreign_max.max(foreign);
-            let report = worker.fresh_report(now, poll.report_age_ms_max).unwrap_or_default();
+            let report = report.unwrap_or(&NO_REPORT);
             self.candidates.push(Candidate {
                 worker: id,
                 identity: member.identity,
@@ -229,6 +240,9 @@ impl Eligible {
     pub(super) const READY: Self = Self { only_available: true, only_serving: true };
 }
 
+/// What is known of a worker without a fresh report.
+const NO_REPORT: LoadReport = LoadReport::UNKNOWN;
+
 /// One in so many workers has to be left, or none is left alone for failing.
 const COOLING_SHARE_MAX: usize = 4;
 
@@ -258,7 +272,11 @@ impl ForeignLoad {
 /// A request of ours that is in the report is also in our own in-flight count: hence the difference, so that none
 /// counts twice.
 pub(super) fn foreign_load(worker: &FleetWorker, poll: &PollConfig, now: Timestamp) -> Option<ForeignLoad> {
-    let report = worker.fresh_report(now, poll.report_age_ms_max)?;
+    foreign_load_in(worker, worker.fresh_report(now, poll.report_age_ms_max)?)
+}
+
+/// As [`foreign_load`], by a report that is fresh.
+fn foreign_load_in(worker: &FleetWorker, report: &LoadReport) -> Option<ForeignLoad> {
     if report.waiting.is_none() && report.running.is_none() {
         return None;
     }

@@ -6,11 +6,13 @@ mod poller;
 pub use candidates::RequestSizes;
 pub use poller::{Poll, PollSchedule};
 
+use std::sync::Arc;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::PollConfig;
 use crate::index::{Index, Retention};
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use crate::schedule::Candidate;
 use crate::shared::PageKind;
 use crate::shared::fleet::Fleet;
@@ -24,7 +26,7 @@ use candidates::{foreign_load, is_available};
 #[derive(Debug)]
 struct Member {
     address: String,
-    /// Hash of `address`: see [`Candidate::identity`].
+    /// Hash of `address`, mixed: see [`Candidate::identity`].
     identity: u64,
     /// Its row in the fleet page; `None` until the page has been read, or when the page is full.
     id: Option<WorkerId>,
@@ -38,8 +40,13 @@ pub struct Pool {
     cluster: String,
     members: Vec<Member>,
     fleet: Fleet,
+    /// This VM's name in shared pages.
+    owner: u64,
     /// This VM's own requests in flight, by worker id: the truth of its slot in the in-flight page.
     held: Vec<Held>,
+    /// When that slot was written last, and whether `held` has changed since.
+    slot_written_at: Timestamp,
+    is_slot_behind: bool,
     index: Index,
     keys: PageKeys,
     polls: PollSchedule,
@@ -57,8 +64,8 @@ pub struct Pool {
 pub struct PageKeys {
     /// See [`crate::shared::fleet`].
     pub fleet: String,
-    /// See [`crate::shared::inflight`].
-    pub inflight: String,
+    /// See [`crate::shared::inflight`]. Shared, for a decision needs it beside the pool.
+    pub inflight: Arc<str>,
     /// See [`crate::shared::learned`].
     pub learned: String,
     /// See [`crate::shared::lease`].
@@ -71,7 +78,7 @@ impl PageKeys {
     fn new(cluster: &str) -> Self {
         Self {
             fleet: PageKind::Fleet.key(cluster),
-            inflight: PageKind::Inflight.key(cluster),
+            inflight: PageKind::Inflight.key(cluster).into(),
             learned: PageKind::Learned.key(cluster),
             lease: PageKind::Lease.key(cluster),
             trunk: PageKind::Trunk.key(cluster),
@@ -94,16 +101,22 @@ pub struct PoolStatus {
 
 impl Pool {
     /// The pool of the Envoy cluster named `cluster` with the workers at `addresses`, nothing known of them yet, and an
-    /// index of so many pages.
+    /// index of so many pages. `owner` is this VM's name in shared pages.
     #[must_use]
-    pub fn new(cluster: &str, addresses: &[String], index_pages: u32) -> Self {
-        let member =
-            |address: &String| Member { address: address.clone(), identity: xxh3_64(address.as_bytes()), id: None };
+    pub fn new(cluster: &str, addresses: &[String], index_pages: u32, owner: u64) -> Self {
+        let member = |address: &String| Member {
+            address: address.clone(),
+            identity: mix(xxh3_64(address.as_bytes())),
+            id: None,
+        };
         Self {
             cluster: cluster.to_owned(),
             members: addresses.iter().map(member).collect(),
             fleet: Fleet::default(),
+            owner,
             held: Vec::new(),
+            slot_written_at: Timestamp::default(),
+            is_slot_behind: false,
             index: Index::new(&[&PageKind::Index.key(cluster), "/"].concat(), index_pages),
             keys: PageKeys::new(cluster),
             polls: PollSchedule::default(),
@@ -186,6 +199,25 @@ impl Pool {
         &self.held
     }
 
+    /// This VM's slot in the in-flight page says what it holds.
+    pub fn note_slot_written(&mut self, now: Timestamp) {
+        (self.slot_written_at, self.is_slot_behind) = (now, false);
+    }
+
+    /// What this VM holds has changed. Returns whether its slot should be written at once; else it was a moment ago and
+    /// the VM is busy: the next decision or tick takes the change along.
+    pub fn note_slot_behind(&mut self, now: Timestamp) -> bool {
+        self.is_slot_behind = true;
+        let is_busy = self.held.iter().map(|held| held.requests).sum::<u32>() >= BUSY_REQUESTS;
+        !is_busy || now.ms_between(self.slot_written_at) >= SLOT_INTERVAL_MS
+    }
+
+    /// Whether this VM's slot does not say what it holds.
+    #[must_use]
+    pub const fn is_slot_behind(&self) -> bool {
+        self.is_slot_behind
+    }
+
     /// The scrapes of this pool.
     pub fn polls_mut(&mut self) -> &mut PollSchedule {
         &mut self.polls
@@ -205,7 +237,7 @@ impl Pool {
 
     /// Adds up `page` anew and tells how the pool stands.
     pub fn status(&mut self, page: &InflightPage, poll: &PollConfig, now: Timestamp) -> PoolStatus {
-        page.add_up(now, &mut self.totals);
+        page.add_up(self.owner, &self.held, now, &mut self.totals);
         let mut status =
             PoolStatus { requests: self.totals.iter().map(|held| held.requests).sum(), ..PoolStatus::default() };
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
@@ -217,6 +249,14 @@ impl Pool {
         status
     }
 }
+
+/// What ends within so many milliseconds of a decision is written with the next one, where the VM is busy: the page is then
+/// written once for each request and not three times. Other VMs see it so much later, and in a lull with the next tick.
+const SLOT_INTERVAL_MS: u64 = 5;
+
+/// From so many requests in flight on a VM is busy: there one more or less matters little, and decisions come soon. A VM
+/// with few tells at once that they have ended, or other VMs would send the next turn of a conversation elsewhere.
+const BUSY_REQUESTS: u32 = 8;
 
 #[cfg(test)]
 mod tests;

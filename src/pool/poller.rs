@@ -44,7 +44,7 @@ impl PollSchedule {
     /// their distance, give or take a tenth of the interval, so that several gateways do not fall into step.
     pub fn due(&mut self, members: usize, poll: &PollConfig, now: Timestamp, rng: &mut Rng) -> Vec<usize> {
         self.drop_lost(poll, now);
-        let interval_ms = u64::from(poll.interval_ms);
+        let interval_ms = interval_ms(members, poll);
         if self.due_at.len() != members {
             let count = u64::try_from(members.max(1)).unwrap_or(u64::MAX);
             self.due_at = (0..count).take(members).map(|member| now.plus_ms(interval_ms * member / count)).collect();
@@ -62,7 +62,7 @@ impl PollSchedule {
         let next = now.plus_ms(interval_ms - interval_ms / 10);
         for &(_, member) in &due {
             if let Some(due_at) = self.due_at.get_mut(member) {
-                *due_at = next.plus_ms(u64::from(rng.below(poll.interval_ms / 5 + 1)));
+                *due_at = next.plus_ms(u64::from(rng.below(interval_ms as u32 / 5 + 1)));
             }
         }
         due.into_iter().map(|(_, member)| member).collect()
@@ -89,6 +89,17 @@ impl PollSchedule {
         self.under_way.retain(|poll| now.ms_between(poll.sent_at) < limit_ms);
     }
 }
+
+/// Between two scrapes of one worker: as configured, and longer in a large pool, where each scrape of a page as long as
+/// vLLM's takes most of a millisecond of Envoy's time; but never so long that a report is too old before the next one.
+fn interval_ms(members: usize, poll: &PollConfig) -> u64 {
+    let configured_ms = u64::from(poll.interval_ms);
+    let spaced_ms = (members as u64).saturating_mul(SPACING_MS).min(poll.report_age_ms_max / 2);
+    configured_ms.max(spaced_ms).min(u64::from(u32::MAX))
+}
+
+/// Between two scrapes of a pool, on average, at the least.
+const SPACING_MS: u64 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -124,9 +135,26 @@ mod tests {
         for members in [1, 4, 100, 512] {
             for tick_ms in [10, 100, 200] {
                 let (asked, most) = run(members, tick_ms);
-                assert!(asked.iter().all(|count| (16..=22).contains(count)), "{members} every {tick_ms} ms: {asked:?}");
+                let want = (20_000 / interval_ms(members, &config())) as u32;
+                let is_near = |count: &u32| (want * 4 / 5..=want * 11 / 10 + 1).contains(count);
+                assert!(asked.iter().all(is_near), "{members} every {tick_ms} ms: {asked:?}");
                 assert!(most <= 3 + members / 2, "{members} every {tick_ms} ms: {most} in one tick");
             }
+        }
+    }
+
+    #[test]
+    fn a_large_pool_is_scraped_less_often_but_no_report_is_too_old_before_the_next_one() {
+        let poll = |interval_ms, report_age_ms_max| PollConfig { interval_ms, report_age_ms_max, ..config() };
+        for (members, poll, want_ms) in [
+            (4, poll(500, 5_000), 500),
+            (100, poll(500, 5_000), 500),
+            (200, poll(500, 5_000), 1_000),
+            (512, poll(500, 5_000), 2_500),
+            (512, poll(500, 1_500), 750),
+            (512, poll(10_000, 20_000), 10_000),
+        ] {
+            assert_eq!(interval_ms(members, &poll), want_ms, "{members} {poll:?}");
         }
     }
 
@@ -143,10 +171,10 @@ mod tests {
     #[test]
     fn scrapes_under_way_are_bounded() {
         let (mut schedule, mut rng) = (PollSchedule::default(), Rng::new(1));
-        let mut token = 0;
+        let (mut token, poll_config) = (0, PollConfig { report_age_ms_max: 2_000, ..config() });
         for tick in 0..100 {
             let now = START.plus_ms(tick * 10);
-            for member in schedule.due(512, &config(), now, &mut rng) {
+            for member in schedule.due(512, &poll_config, now, &mut rng) {
                 token += 1;
                 schedule.sent(poll(token, member, now));
             }

@@ -11,6 +11,8 @@ use crate::schedule::{Branch, POLICIES, Query};
 use crate::worker::LoadReport;
 
 const NOW: Timestamp = Timestamp::from_ms(1_000_000);
+/// This VM, in the in-flight page.
+const OWNER: u64 = 1;
 const AGE_MAX_MS: u64 = 5_000;
 const SIZES: RequestSizes = RequestSizes { bytes_per_token: 4.0, uncached_tokens: 100.0, adapter: None };
 
@@ -25,7 +27,7 @@ fn addresses(count: usize) -> Vec<String> {
 /// A pool whose page knows all of its workers.
 fn pool(workers: usize, change: impl FnOnce(&mut Fleet)) -> Pool {
     let addresses = addresses(workers);
-    let mut pool = Pool::new("llm", &addresses, 1);
+    let mut pool = Pool::new("llm", &addresses, 1, OWNER);
     let mut fleet = Fleet::default();
     fleet.admit(addresses.iter().map(String::as_str), NOW);
     change(&mut fleet);
@@ -44,12 +46,12 @@ fn in_flight(pool: &mut Pool, requests: &[u32]) -> InflightPage {
         pool.hold(WorkerId(worker as u16), Held { requests, ..Held::default() });
     }
     let mut page = InflightPage::open(None).unwrap();
-    page.write_slot(1, pool.held(), NOW);
+    page.write_slot(OWNER, pool.held(), NOW);
     page
 }
 
 fn loads(pool: &mut Pool, page: &InflightPage, now: Timestamp) -> Vec<f64> {
-    page.add_up(now, &mut pool.totals);
+    page.add_up(OWNER, &pool.held, now, &mut pool.totals);
     pool.collect_candidates(&Query::default(), &SIZES, &poll(), now, Eligible::READY);
     pool.candidates.iter().map(|candidate| candidate.load_requests).collect()
 }
@@ -134,7 +136,7 @@ fn a_worker_that_fails_its_scrapes_is_left_until_it_answers_again() {
 fn without_scrapes_earlier_failures_do_not_count() {
     let mut pool = pool(2, |fleet| (0..3).for_each(|_| fleet.record_failure("10.0.0.1:8000")));
     let page = InflightPage::open(None).unwrap();
-    page.add_up(NOW, &mut pool.totals);
+    page.add_up(OWNER, &[], NOW, &mut pool.totals);
     pool.collect_candidates(&Query::default(), &SIZES, &PollConfig::default(), NOW, Eligible::READY);
     assert_eq!(pool.candidates.len(), 2);
 }
@@ -149,12 +151,15 @@ fn when_all_have_failed_all_are_tried() {
 fn a_pool_without_workers_decides_nothing() {
     let policy = default_policy(&LEAST_LOAD);
     let page = InflightPage::open(None).unwrap();
-    assert_eq!(Pool::new("llm", &[], 1).decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW), None);
+    assert_eq!(
+        Pool::new("llm", &[], 1, OWNER).decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW),
+        None
+    );
 }
 
 #[test]
 fn only_configured_workers_are_candidates_though_the_page_knows_more() {
-    let mut pool = Pool::new("llm", &addresses(2)[1..], 1);
+    let mut pool = Pool::new("llm", &addresses(2)[1..], 1, OWNER);
     let mut fleet = Fleet::default();
     fleet.admit(addresses(2).iter().map(String::as_str), NOW);
     pool.set_fleet(fleet);

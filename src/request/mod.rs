@@ -57,8 +57,12 @@ pub struct InferenceRequest<'a> {
     pub model: Text<'a>,
     /// What keeps cached prefixes of different tenants apart. Source: vLLM, `cache_salt` of the chat completions API.
     pub cache_salt: Option<Text<'a>>,
-    /// Whether the client asks for the answer in pieces.
-    pub stream: bool,
+    /// Whether the answer tells its `usage`: all do but streams for which the client does not ask for it. True where the
+    /// body is cut before that is known.
+    ///
+    /// Source: OpenAI API reference, "Create chat completion", `stream_options.include_usage`. vLLM's
+    /// `--enable-force-include-usage` is not known here: what such streams tell unasked is not read.
+    pub tells_usage: bool,
     /// Whether only the body's first bytes were there to be read.
     pub is_truncated: bool,
     prompt: Prompt<'a>,
@@ -98,7 +102,7 @@ pub fn parse(api: Api, body: &[u8], is_truncated: bool) -> Result<InferenceReque
     Ok(InferenceRequest {
         model: members.model.and_then(|model| model.whole_text()).unwrap_or_default(),
         cache_salt: members.cache_salt.and_then(|salt| salt.whole_text()),
-        stream: members.stream.is_some_and(|stream| stream.raw == b"true"),
+        tells_usage: is_truncated || members.tells_usage(),
         is_truncated,
         prompt,
     })
@@ -123,6 +127,20 @@ pub fn top_text<'a>(body: &'a [u8], key: &[u8], is_truncated: bool) -> Option<Te
     }
 }
 
+/// Whether the last member `key` of the object in `raw` is `true`.
+fn is_true(raw: &[u8], key: &[u8]) -> bool {
+    let mut scanner = Scanner::new(raw);
+    let mut is_true = false;
+    if scanner.enter(b'{') {
+        while let Ok(Some((name, value))) = scanner.member() {
+            if name.is(key) {
+                is_true = value.raw == b"true";
+            }
+        }
+    }
+    is_true
+}
+
 impl InferenceRequest<'_> {
     /// Feeds the prompt to `sink`, in the order in which the engine's chat template sees it.
     ///
@@ -143,6 +161,7 @@ struct Members<'a> {
     model: Option<Value<'a>>,
     cache_salt: Option<Value<'a>>,
     stream: Option<Value<'a>>,
+    stream_options: Option<Value<'a>>,
     messages: Option<Value<'a>>,
     tools: Option<Value<'a>>,
     prompt: Option<Value<'a>>,
@@ -160,12 +179,19 @@ impl<'a> Members<'a> {
             &mut self.tools
         } else if key.is(b"stream") {
             &mut self.stream
+        } else if key.is(b"stream_options") {
+            &mut self.stream_options
         } else if key.is(b"cache_salt") {
             &mut self.cache_salt
         } else {
             return;
         };
         *member = Some(value);
+    }
+
+    fn tells_usage(&self) -> bool {
+        let is_stream = self.stream.is_some_and(|stream| stream.raw == b"true");
+        !is_stream || self.stream_options.is_some_and(|options| is_true(options.raw, b"include_usage"))
     }
 
     fn prompt(&self, api: Api) -> Option<Prompt<'a>> {

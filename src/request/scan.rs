@@ -3,6 +3,8 @@
 //! It does not judge what it skips: `[}` passes as a value. The engine will refuse such a body; here it only must not
 //! cost more than its bytes.
 
+use memchr::{memchr, memchr2};
+
 use super::text::Text;
 
 /// Brackets open at once, at the most. APIs need under ten, JSON schemas of tools some tens; Python's own parser
@@ -195,17 +197,17 @@ impl<'a> Scanner<'a> {
     /// Skips the string whose opening quote comes next; `false` if the bytes end first.
     fn skip_string(&mut self, has_escapes: &mut bool) -> bool {
         self.at += 1;
-        while let Some(found) = self.bytes.get(self.at..).and_then(find_quote_or_backslash) {
-            self.at += found;
-            if self.bytes.get(self.at) == Some(&b'"') {
-                self.at += 1;
-                return true;
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let end = match find_quote_or_backslash(rest) {
+            Some(at) if rest.get(at) == Some(&b'"') => Some(at),
+            Some(at) => {
+                *has_escapes = true;
+                find_closing_quote(rest, at)
             }
-            *has_escapes = true;
-            self.at += 2;
-        }
-        self.at = self.bytes.len();
-        false
+            None => None,
+        };
+        self.at = end.map_or(self.bytes.len(), |end| self.at + end + 1);
+        end.is_some()
     }
 
     /// Skips from an opening bracket to the one that closes it, counting and not recursing: a client chooses the depth.
@@ -250,35 +252,48 @@ pub(super) const fn is_white_space(byte: u8) -> bool {
 
 /// Where the first `"` or `\` is: the two bytes that mean something within a string.
 pub(super) fn find_quote_or_backslash(bytes: &[u8]) -> Option<usize> {
-    find(bytes, |word| zero_bytes(word ^ repeat(b'"')) | zero_bytes(word ^ repeat(b'\\')), |b| b == b'"' || b == b'\\')
+    memchr2(b'"', b'\\', bytes)
+}
+
+/// Where the first quote is that no backslash escapes, given that there is none before `from`, where a backslash is.
+///
+/// Texts have a line end, an escape, every few words, and quotes are rare: so quotes are looked for, and then what stands
+/// before them.
+fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        at += memchr(b'"', bytes.get(at..)?)?;
+        let before = bytes.get(from..at)?;
+        let backslashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
+        if backslashes % 2 == 0 {
+            return Some(at);
+        }
+        at += 1;
+    }
 }
 
 /// Where the first quote or bracket is: all that matters between an opening bracket and the one that closes it.
+///
+/// Looks at 8 bytes at a time: lists of token ids are long and have neither.
 fn find_quote_or_bracket(bytes: &[u8]) -> Option<usize> {
-    // Square and curly brackets differ by one bit only, and no third byte becomes one by setting it.
-    let hits = |word: u64| {
-        let curly = word | repeat(b'{' ^ b'[');
-        zero_bytes(word ^ repeat(b'"')) | zero_bytes(curly ^ repeat(b'{')) | zero_bytes(curly ^ repeat(b'}'))
-    };
-    find(bytes, hits, |b| matches!(b, b'"' | b'[' | b']' | b'{' | b'}'))
-}
-
-/// Where the first `\` is.
-pub(super) fn find_backslash(bytes: &[u8]) -> Option<usize> {
-    find(bytes, |word| zero_bytes(word ^ repeat(b'\\')), |b| b == b'\\')
-}
-
-/// Looks at 8 bytes at a time: prompts are long strings, and this is where most of their scanning is spent.
-#[inline]
-fn find(bytes: &[u8], hits: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) -> Option<usize> {
     let (words, tail) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let hits = hits(u64::from_le_bytes(*word));
+        let word = u64::from_le_bytes(*word);
+        // Square and curly brackets differ by one bit only, and no third byte becomes one by setting it.
+        let curly = word | repeat(b'{' ^ b'[');
+        let hits =
+            zero_bytes(word ^ repeat(b'"')) | zero_bytes(curly ^ repeat(b'{')) | zero_bytes(curly ^ repeat(b'}'));
         if hits != 0 {
             return Some(index * 8 + hits.trailing_zeros() as usize / 8);
         }
     }
-    tail.iter().position(|&byte| is_hit(byte)).map(|at| words.len() * 8 + at)
+    let in_tail = tail.iter().position(|byte| matches!(byte, b'"' | b'[' | b']' | b'{' | b'}'));
+    in_tail.map(|at| words.len() * 8 + at)
+}
+
+/// Where the first `\` is.
+pub(super) fn find_backslash(bytes: &[u8]) -> Option<usize> {
+    memchr(b'\\', bytes)
 }
 
 /// The top bit of each byte of `word` that is 0. A byte above such a one may be set without cause, so only the lowest
@@ -315,8 +330,6 @@ mod tests {
                 })
                 .collect();
             let first_of = |wanted: &[u8]| bytes.iter().position(|byte| wanted.contains(byte));
-            assert_eq!(find_quote_or_backslash(&bytes), first_of(b"\"\\"), "case {case}");
-            assert_eq!(find_backslash(&bytes), first_of(b"\\"), "case {case}");
             assert_eq!(find_quote_or_bracket(&bytes), first_of(b"\"[]{}"), "case {case}");
         }
     }

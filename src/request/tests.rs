@@ -38,21 +38,21 @@ fn what_a_body_says_is_found() {
     assert_eq!(request.model.raw(), br"a\/b");
     assert_eq!(&*request.model.decoded(), b"a/b");
     assert_eq!(&*request.cache_salt.unwrap().decoded(), b"s");
-    assert!(request.stream && !request.is_truncated);
+    assert!(!request.tells_usage && !request.is_truncated);
 }
 
 #[test]
 fn of_keys_written_twice_the_last_counts() {
     let body = br#"{"model":"a","stream":true,"prompt":"x","model":"b","stream":false}"#;
     let request = parse(Api::Completions, body, false).unwrap();
-    assert!(request.model.is(b"b") && !request.stream);
+    assert!(request.model.is(b"b") && request.tells_usage);
 }
 
 #[test]
 fn what_is_missing_odd_or_cut_is_no_model_and_no_salt() {
     for body in [&br#"{"prompt":"x"}"#[..], br#"{"prompt":"x","model":null,"cache_salt":1,"stream":"true"}"#] {
         let request = parse(Api::Completions, body, false).unwrap();
-        assert!(request.model.is_empty() && request.cache_salt.is_none() && !request.stream);
+        assert!(request.model.is_empty() && request.cache_salt.is_none() && request.tells_usage);
     }
     assert!(parse(Api::Completions, br#"{"prompt":"x","model":"lla"#, true).unwrap().model.is_empty());
     assert!(parse(Api::Completions, br#"{"prompt":"x","cache_salt":"t"#, true).unwrap().cache_salt.is_none());
@@ -129,4 +129,23 @@ fn errors_are_one_line() {
     for (error, text) in CASES {
         assert_eq!(error.to_string(), *text);
     }
+}
+
+#[test]
+fn an_answer_tells_its_usage_unless_it_is_a_stream_that_was_not_asked_to() {
+    const CASES: &[(&str, bool)] = &[
+        (r#"{"prompt":"x"}"#, true),
+        (r#"{"prompt":"x","stream":false}"#, true),
+        (r#"{"prompt":"x","stream":true}"#, false),
+        (r#"{"stream_options":{"include_usage":true},"prompt":"x","stream":true}"#, true),
+        (r#"{"prompt":"x","stream":true,"stream_options":{"include_usage":false}}"#, false),
+        (r#"{"prompt":"x","stream":true,"stream_options":{"include_usage":false,"include_\u0075sage":true}}"#, true),
+        (r#"{"prompt":"x","stream":true,"stream_options":null}"#, false),
+        (r#"{"prompt":"x","stream":true,"stream_options":["include_usage",true]}"#, false),
+    ];
+    for &(body, want) in CASES {
+        assert_eq!(parse(Api::Completions, body.as_bytes(), false).unwrap().tells_usage, want, "{body}");
+    }
+    let cut = r#"{"prompt":"x","stream":true,"stream_opt"#;
+    assert!(parse(Api::Completions, cut.as_bytes(), true).unwrap().tells_usage, "what is not known yet may come");
 }

@@ -3,7 +3,7 @@
 //! Members of the three objects on the way to a number (the outermost, `usage`, `prompt_tokens_details`) are read
 //! strictly; every other value is skipped by its strings and brackets.
 
-use super::find;
+use memchr::memchr2;
 
 /// What an engine tells of a finished request. A number that it does not tell, or that is no whole number of 32 bits,
 /// is `None`: unknown, which is not 0.
@@ -98,6 +98,11 @@ enum Field {
 impl ObjectReader {
     pub(super) const fn usage(&self) -> Option<Usage> {
         self.complete
+    }
+
+    /// Whether nothing was read of the event that comes next.
+    pub(super) const fn is_between(&self) -> bool {
+        matches!(self.state, State::Start)
     }
 
     /// The event is over, whatever there was of it.
@@ -224,7 +229,7 @@ impl ObjectReader {
     fn skip_string<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         // The byte behind a backslash is skipped unseen, so an escaped quote or backslash is neither.
         let mut at = usize::from(self.is_escaped);
-        while let Some(found) = bytes.get(at..).and_then(|rest| find(rest, [b'"', b'\\'])) {
+        while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
             at += found;
             if bytes.get(at) == Some(&b'"') {
                 self.push_key(bytes.get(..at).unwrap_or_default());

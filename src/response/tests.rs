@@ -313,14 +313,3 @@ fn long_keys_and_deep_nesting_are_survived() {
     let body = format!(r#"{{"{long}":{deep},"usage":{{"{long}":"{long}","x":{deep},"prompt_tokens":7}}}}"#);
     assert_eq!(read(body.as_bytes().chunks(977)), Some(usage(7, None, None)));
 }
-
-#[test]
-fn the_search_by_words_finds_what_a_search_by_bytes_finds() {
-    let mut rng = Rng::new(1);
-    for case in 0..5_000 {
-        let near = [b'"', b'"' + 1, b'"' - 1, b'\\', b'\\' ^ 0x80, 0, 0xff, b'a'];
-        let bytes: Vec<u8> = (0..rng.below(40)).map(|_| near[(rng.below(20) as usize).min(7)]).collect();
-        let want = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-        assert_eq!(find(&bytes, [b'"', b'\\']), want, "case {case}: {bytes:?}");
-    }
-}

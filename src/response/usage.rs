@@ -1,6 +1,10 @@
 //! Finds the JSON in an answer: the whole body, or the `data` of server-sent events.
 
-use super::find;
+use std::sync::LazyLock;
+
+use memchr::memchr;
+use memchr::memmem::{Finder, FinderRev};
+
 use super::object::{ObjectReader, Usage};
 
 /// Reads `usage` out of one answer, however its bytes are cut into pieces.
@@ -42,10 +46,13 @@ enum Place {
 /// CR alone, which that text allows too, is written by no engine.
 const DATA: &[u8] = b"data:";
 
+static USAGE_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
+static EVENT_END: LazyLock<FinderRev<'static>> = LazyLock::new(|| FinderRev::new(b"\n\n"));
+
 impl UsageReader {
     /// Takes the next piece of the answer.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
+        let mut rest = self.behind_idle_events(bytes);
         while let Some((&byte, behind)) = rest.split_first() {
             rest = match self.place {
                 Place::Start => {
@@ -75,6 +82,15 @@ impl UsageReader {
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         self.object.usage()
+    }
+
+    /// Leaves out the whole events in front in which nothing can be found: nearly all of a stream.
+    fn behind_idle_events<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if !matches!(self.place, Place::LineStart { matched: 0 }) || !self.object.is_between() {
+            return bytes;
+        }
+        let idle = bytes.get(..USAGE_KEY.find(bytes).unwrap_or(bytes.len())).unwrap_or_default();
+        EVENT_END.rfind(idle).and_then(|end| bytes.get(end + 2..)).unwrap_or(bytes)
     }
 
     fn start(&mut self, byte: u8) {
@@ -107,7 +123,7 @@ impl UsageReader {
 
     /// What is there of the current line, and what stands behind it if its end is there.
     fn rest_of_line<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-        let Some((line, behind)) = find(bytes, [b'\n', b'\n']).and_then(|end| bytes.split_at_checked(end)) else {
+        let Some((line, behind)) = memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end)) else {
             return (bytes, &[]);
         };
         self.place = Place::LineStart { matched: 0 };

@@ -1,6 +1,9 @@
 //! One decision: read the pages, find who holds the prompt, let the policy choose, write down what was chosen.
 
+use std::sync::Arc;
+
 use super::Router;
+use super::lesson::{Event, Lesson};
 use super::prompt::ReadPrompt;
 use crate::exchange::{Credit, Exchange, PromptSize};
 use crate::index::SPAN_BYTES;
@@ -9,9 +12,9 @@ use crate::prefix::prefix_bytes;
 use crate::schedule::policy::Needs;
 use crate::schedule::{Decision, Query};
 use crate::shared::inflight::InflightPage;
-use crate::shared::learned::LearnedPage;
-use crate::shared::store::{Store, Version, update, update_from};
+use crate::shared::store::{Store, update};
 use crate::shared::trunk::TrunkPage;
+use crate::stage::{self, Stage};
 use crate::time::Timestamp;
 use crate::worker::{AdapterHash, WorkerId};
 
@@ -50,6 +53,7 @@ impl Router {
     ) -> Option<Decision> {
         let needs = self.config.policies.get(ask.policy)?.policy.needs();
         let foreign_share = self.foreign_share(ask.pool);
+        stage::end(Stage::SetUp);
         let prefix = match needs {
             Needs::Nothing => None,
             _ if !ask.is_read => None,
@@ -57,28 +61,30 @@ impl Router {
             Needs::Match if foreign_share < FOREIGN_SHARE_MIN => Some(self.chain.root().0),
             Needs::Prefix | Needs::Match => self.find_prefix(store, ask.pool),
         };
-        let (learned, found) = self.read_learned(store, ask.pool)?;
+        stage::end(Stage::Trunk);
+        let learned = self.read_learned(store, ask.pool, now)?;
         let is_indexed = ask.is_read && needs == Needs::Match;
         if is_indexed {
             let found = self.pools.get_mut(ask.pool)?.find_matches(store, self.chain.blocks());
             self.note(found.map(|()| true));
+            stage::end(Stage::FindMatches);
         }
         // Nobody's prompt is longer than the largest cache; and what was not read but announced may be a lie.
         let cache_tokens = self.pools.get(ask.pool)?.kv_tokens_max(&self.config.index);
-        let unread_tokens = learned.uncached_tokens().max(UNREAD_TOKENS_MIN);
+        let unread_tokens = learned.uncached_tokens.max(UNREAD_TOKENS_MIN);
         let tokens_max = if ask.is_read { cache_tokens } else { cache_tokens.min(unread_tokens) };
-        let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token()).min(tokens_max);
+        let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token).min(tokens_max);
         let is_whole = ask.is_whole && ask.is_read;
         *exchange = Exchange::new(PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole }, now);
         let query =
             Query { prefix, session: ask.session, prompt_tokens, foreign_share, turn: 0, random: self.rng.next_u64() };
         let sizes = RequestSizes {
-            bytes_per_token: learned.bytes_per_token(),
-            uncached_tokens: learned.uncached_tokens(),
+            bytes_per_token: learned.bytes_per_token,
+            uncached_tokens: learned.uncached_tokens,
             adapter: ask.adapter,
         };
         let decision = self.decide_over_page(store, ask, &query, &sizes, exchange, now)?;
-        self.write_down(store, ask.pool, &decision, exchange, is_indexed, found, now);
+        self.write_down(store, ask.pool, &decision, exchange, is_indexed, now);
         Some(decision)
     }
 
@@ -97,17 +103,16 @@ impl Router {
         prefix
     }
 
-    /// Reads what was learned and prepares the pool with it; returns it, and what was read for the write that follows.
-    pub(super) fn read_learned(&mut self, store: &mut impl Store, pool: usize) -> Option<(LearnedPage, Found)> {
-        let state = self.pools.get_mut(pool)?;
-        let found = store.get(&state.keys().learned);
-        let learned = LearnedPage::open(found.0.clone()).or_else(|_| {
-            self.incidents.newer += 1;
-            LearnedPage::open(None)
-        });
-        let learned = learned.ok()?;
-        state.prepare(&learned, &self.config.index);
-        Some((learned, found))
+    /// Brings what was learned up to date and prepares the pool with it; returns the averages.
+    pub(super) fn read_learned(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) -> Option<Averages> {
+        let (state, learning) = (self.pools.get_mut(pool)?, self.learning.get_mut(pool)?);
+        let (page, synced) = learning.page(store, &state.keys().learned, now);
+        stage::end(Stage::ReadLearned);
+        let averages = Averages { bytes_per_token: page.bytes_per_token(), uncached_tokens: page.uncached_tokens() };
+        state.prepare(page, &self.config.index);
+        self.note(synced);
+        stage::end(Stage::Prepare);
+        Some(averages)
     }
 
     /// How much of the pool's load is other gateways': as the scrapes show it, else as configured.
@@ -127,7 +132,7 @@ impl Router {
     ) -> Option<Decision> {
         let state = self.pools.get_mut(ask.pool)?;
         let policy = self.config.policies.get(ask.policy)?.policy.as_ref();
-        let (poll, owner, key) = (&self.config.poll, self.owner, state.keys().inflight.clone());
+        let (poll, owner, key) = (&self.config.poll, self.owner, Arc::clone(&state.keys().inflight));
         let mut decide = |state: &mut Pool, page: &InflightPage| {
             let decision = state.decide(policy, query, sizes, page, poll, now)?;
             exchange.handle_decision(state, decision);
@@ -135,6 +140,7 @@ impl Router {
         };
         let updated = update(store, &key, |bytes| {
             let mut page = InflightPage::open(bytes)?;
+            stage::end(Stage::ReadInflight);
             let decision = decide(state, &page);
             if decision.is_some() {
                 page.write_slot(owner, state.held(), now);
@@ -142,8 +148,12 @@ impl Router {
             }
             Ok((decision.is_some().then(|| page.into_bytes()), decision))
         });
+        stage::end(Stage::WriteInflight);
         match updated {
             Ok((decision, is_stored)) => {
+                if is_stored && decision.is_some() {
+                    state.note_slot_written(now);
+                }
                 self.note(Ok(is_stored));
                 decision
             }
@@ -158,8 +168,7 @@ impl Router {
         }
     }
 
-    /// Records the prompt at the worker that was picked, and in its row what follows from the pick.
-    #[expect(clippy::too_many_arguments, reason = "the last step of one decision, apart only for its length")]
+    /// Records the prompt at the worker that was picked, and what follows from the pick.
     fn write_down(
         &mut self,
         store: &mut impl Store,
@@ -167,10 +176,10 @@ impl Router {
         decision: &Decision,
         exchange: &mut Exchange,
         is_indexed: bool,
-        found: Found,
         now: Timestamp,
     ) {
         let Some(worker) = decision.picks.first() else { return };
+        let has_failed = self.pools.get(pool).is_some_and(|state| state.has_failed(worker));
         let (mut spans, mut is_cold) = (0, false);
         if is_indexed {
             is_cold = self.pools.get(pool).is_some_and(Pool::is_cold);
@@ -179,28 +188,41 @@ impl Router {
             let credit = Credit { matched_bytes, ..self.record(store, pool, worker, exchange, now) };
             spans = credit.spans;
             exchange.set_credit(Some(credit));
-        }
-        let Some(state) = self.pools.get(pool) else { return };
-        if !is_indexed && !state.has_failed(worker) {
+            stage::end(Stage::RecordIndex);
+        } else if !has_failed {
             return;
         }
-        let uncached_tokens = f64::from(exchange.prompt().tokens.saturating_sub(decision.matched_tokens));
-        let (generation, is_whole) = (state.generation(worker), exchange.prompt().is_whole);
-        let updated = update_from(store, &state.keys().learned, found, |bytes| {
-            let mut learned = LearnedPage::open(bytes)?;
-            if is_indexed && is_whole {
-                learned.learn_uncached_tokens(uncached_tokens);
-            }
-            learned.change(worker, generation, |row| {
-                row.odometer = row.odometer.wrapping_add(spans);
-                row.probe(now);
-                if is_cold {
-                    row.cold_pick_at = now;
-                }
-            });
-            Ok((Some(learned.into_bytes()), ()))
-        });
-        self.note(updated.map(|((), is_stored)| is_stored));
+        let uncached_tokens = exchange.prompt().tokens.saturating_sub(decision.matched_tokens);
+        let is_whole = is_indexed && exchange.prompt().is_whole;
+        let uncached_tokens = is_whole.then(|| f64::from(uncached_tokens));
+        self.teach(store, pool, worker, Event::Sent { spans, uncached_tokens, is_cold, now }, now);
+        if has_failed {
+            // It is tried with this one request, and the others must know.
+            self.sync_learned(store, pool, now);
+        }
+        stage::end(Stage::WriteLearned);
+    }
+
+    /// Notes what happened at a worker; others see it with the next sync.
+    pub(super) fn teach(
+        &mut self,
+        store: &mut impl Store,
+        pool: usize,
+        worker: WorkerId,
+        event: Event,
+        now: Timestamp,
+    ) {
+        let (Some(state), Some(learning)) = (self.pools.get(pool), self.learning.get_mut(pool)) else { return };
+        if learning.note(Lesson { worker, generation: state.generation(worker), event }) {
+            self.sync_learned(store, pool, now);
+        }
+    }
+
+    /// Writes what was learned here, and reads what others learned.
+    pub(super) fn sync_learned(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) {
+        let (Some(state), Some(learning)) = (self.pools.get(pool), self.learning.get_mut(pool)) else { return };
+        let synced = learning.sync(store, &state.keys().learned, now);
+        self.note(synced);
     }
 
     /// Records the request's blocks at `worker`; the credit for them, by what was recorded there before.
@@ -229,8 +251,12 @@ const FOREIGN_SHARE_MIN: f64 = 0.02;
 /// A prompt that was not read counts at most as many tokens as others have uncached on average, or so many.
 const UNREAD_TOKENS_MIN: f64 = 2_000.0;
 
-/// A page as it was read, for the write that follows.
-type Found = (Option<Vec<u8>>, Version);
+/// What the pool's requests are like, on average.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Averages {
+    bytes_per_token: f64,
+    uncached_tokens: f64,
+}
 
 /// About how many tokens so many bytes of prompt are; at least one.
 fn tokens(prompt_bytes: u64, bytes_per_token: f64) -> f64 {

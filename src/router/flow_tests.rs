@@ -62,24 +62,29 @@ impl Gateway {
         self.routers[0].end(&mut self.store, 0, exchange, usage, self.now)
     }
 
-    /// A request that goes well; returns who got it and why.
+    /// A request that goes well, and the tick after it; returns who got it and why.
     pub(super) fn serve(&mut self, text: &str) -> (WorkerId, Branch) {
         let (mut exchange, decision) = self.decide(0, text);
         let worker = decision.picks.first().unwrap();
         self.answer(&mut exchange, Source::Worker(worker), 200);
         self.finish(&mut exchange, None);
+        self.routers[0].flush(&mut self.store, 0, self.now);
         (worker, decision.branch)
     }
 
+    /// What the page says of a worker after the next tick.
     pub(super) fn learned(&mut self, worker: WorkerId) -> LearnedWorker {
+        self.routers[0].flush(&mut self.store, 0, self.now);
         let page = self.store.get(&self.routers[0].pool(0).unwrap().keys().learned.clone()).0;
         LearnedPage::open(page).unwrap().worker(worker, 0)
     }
 
+    /// What the page says is in flight, after the next tick.
     fn in_flight(&mut self) -> u32 {
+        self.routers[0].flush(&mut self.store, 0, self.now);
         let page = self.store.get(&self.routers[0].pool(0).unwrap().keys().inflight.clone()).0;
         let mut totals = vec![Held::default(); 8];
-        InflightPage::open(page).unwrap().add_up(self.now, &mut totals);
+        InflightPage::open(page).unwrap().add_up(u64::MAX, &[], self.now, &mut totals);
         totals.iter().map(|held| held.requests + held.prefilling + held.prefill_tokens).sum()
     }
 }
@@ -254,4 +259,88 @@ fn a_policy_that_needs_no_prompt_neither_reads_nor_writes_the_index() {
     gateway.serve(&text("a prompt", 4_000));
     let keys: Vec<String> = gateway.store.iter().map(|(key, _)| key.to_owned()).collect();
     assert_eq!(keys, ["warmroute/inflight/llm"]);
+}
+
+#[test]
+fn what_a_quick_answer_settles_and_teaches_costs_no_access_of_its_own() {
+    let mut gateway = Gateway::hybrid(2);
+    let usage = Usage { prompt_tokens: Some(500), completion_tokens: Some(640), cached_tokens: Some(0) };
+    // A VM is busy from eight requests on that it has in flight besides.
+    let others: Vec<Exchange> = (0..8).map(|n| gateway.decide(0, &text(&format!("{n}"), 100)).0).collect();
+    let (mut exchange, decision) = gateway.decide(0, &text("first", 2_000));
+    let worker = decision.picks.first().unwrap();
+    let accesses = (gateway.store.reads, gateway.store.writes);
+    gateway.answer(&mut exchange, Source::Worker(worker), 200);
+    gateway.finish(&mut exchange, Some(usage));
+    assert_eq!((gateway.store.reads, gateway.store.writes), accesses);
+    // The next decision tells what is in flight, and the tick what was learned.
+    let (_, decision) = gateway.decide(0, &text("second", 2_000));
+    let mut totals = [Held::default(); 2];
+    let page = gateway.store.get(&gateway.routers[0].pool(0).unwrap().keys().inflight.clone()).0;
+    InflightPage::open(page).unwrap().add_up(u64::MAX, &[], NOW, &mut totals);
+    assert_eq!(totals.iter().map(|held| held.requests).sum::<u32>() as usize, others.len() + 1);
+    let sent = if decision.picks.first() == Some(worker) { 2 * 2_000 / 64 } else { 2_000 / 64 };
+    let odometer = gateway.learned(worker).odometer;
+    assert!(odometer >= sent + 640 * 3 / 64, "{odometer}");
+}
+
+#[test]
+fn what_others_learned_is_seen_with_the_first_decision_a_moment_later() {
+    let mut gateway = Gateway::new(2, 2, r#""hybrid""#);
+    gateway.decide(1, &text("first", 2_000));
+    let (mut exchange, _) = gateway.decide(0, &text("bad", 2_000));
+    gateway.answer(&mut exchange, Source::Worker(WorkerId(0)), 500);
+    let sees = |gateway: &mut Gateway| {
+        gateway.decide(1, &text("other", 2_000));
+        gateway.routers[1].pool(0).unwrap().has_failed(WorkerId(0))
+    };
+    assert!(!sees(&mut gateway), "the copy is a moment old");
+    gateway.now = gateway.now.plus_ms(5);
+    assert!(sees(&mut gateway));
+}
+
+#[test]
+fn what_a_slow_answer_settles_is_told_at_once() {
+    let mut gateway = Gateway::hybrid(2);
+    let mut others: Vec<Exchange> = (0..8).map(|n| gateway.decide(0, &text(&format!("{n}"), 100)).0).collect();
+    let (mut exchange, decision) = gateway.decide(0, &text("first", 2_000));
+    gateway.answer(&mut exchange, Source::Worker(decision.picks.first().unwrap()), 200);
+    gateway.now = gateway.now.plus_ms(50);
+    let writes = gateway.store.writes;
+    gateway.finish(&mut exchange, None);
+    assert_eq!(gateway.store.writes, writes + 1, "the first byte, and not the end right behind it");
+    for other in &mut others {
+        gateway.routers[0].end(&mut gateway.store, 0, other, None, gateway.now);
+    }
+    assert_eq!(gateway.in_flight(), 0);
+}
+
+#[test]
+fn answers_that_no_decision_follows_teach_all_the_same() {
+    let mut gateway = Gateway::hybrid(1);
+    let usage = Usage { prompt_tokens: Some(250), completion_tokens: Some(64), cached_tokens: Some(0) };
+    let mut sent: Vec<Exchange> =
+        (0..40).map(|number| gateway.decide(0, &text(&format!("r {number}"), 1_000)).0).collect();
+    let before = gateway.learned(WorkerId(0)).odometer;
+    for exchange in &mut sent {
+        gateway.answer(exchange, Source::Worker(WorkerId(0)), 200);
+        gateway.finish(exchange, Some(usage));
+    }
+    let bytes = sent[0].prompt().bytes as f64 / 250.0 * 64.0;
+    assert_eq!(gateway.learned(WorkerId(0)).odometer - before, 40 * (bytes / 64.0) as u32);
+}
+
+#[test]
+fn a_vm_that_is_not_busy_tells_at_once_that_a_request_has_ended() {
+    let mut gateway = Gateway::new(4, 2, r#""hybrid""#);
+    for user in 0..20 {
+        let prompt = text(&format!("user {user}"), 4_000);
+        let (mut exchange, decision) = gateway.decide(0, &prompt);
+        let worker = decision.picks.first().unwrap();
+        gateway.answer(&mut exchange, Source::Worker(worker), 200);
+        gateway.finish(&mut exchange, None);
+        let (mut next, decision) = gateway.decide(1, &format!("{prompt} and then"));
+        assert_eq!((decision.picks.first(), decision.branch), (Some(worker), Branch::Warm), "user {user}");
+        gateway.routers[1].end(&mut gateway.store, 0, &mut next, None, NOW);
+    }
 }

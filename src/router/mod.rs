@@ -5,6 +5,8 @@
 
 mod answer;
 mod decision;
+mod learning;
+mod lesson;
 mod prompt;
 
 pub use answer::Prediction;
@@ -21,8 +23,10 @@ use crate::shared::PageError;
 use crate::shared::inflight::{Held, InflightPage};
 use crate::shared::store::{Store, update};
 use crate::shared::trunk::TrunkPage;
+use crate::stage::{self, Stage};
 use crate::time::Timestamp;
 use crate::worker::AdapterHash;
+use learning::Learning;
 use prompt::ReadPrompt;
 
 /// One plugin configuration at work in one VM.
@@ -35,6 +39,8 @@ pub struct Router {
     rng: Rng,
     /// Scratch: the prompt that was read last.
     chain: Chain,
+    /// What was learned, by pool.
+    learning: Vec<Learning>,
     incidents: Incidents,
 }
 
@@ -58,15 +64,27 @@ pub struct Reading {
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that it names.
     pub session: Option<u64>,
+    /// See [`crate::request::InferenceRequest::tells_usage`].
+    pub tells_usage: bool,
 }
 
 impl Router {
     /// A router for `config`. `owner` must differ from that of every other router of this Envoy, `random` may be any.
     #[must_use]
     pub fn new(config: Config, owner: u64, random: u64) -> Self {
-        let pool = |pool: &crate::config::PoolConfig| Pool::new(&pool.cluster, &pool.workers, config.index.pages);
+        let pool =
+            |pool: &crate::config::PoolConfig| Pool::new(&pool.cluster, &pool.workers, config.index.pages, owner);
         let pools = config.pools.iter().map(pool).collect();
-        Self { config, pools, owner, rng: Rng::new(random), chain: Chain::new(), incidents: Incidents::default() }
+        let learning = config.pools.iter().map(|_| Learning::default()).collect();
+        Self {
+            config,
+            pools,
+            owner,
+            rng: Rng::new(random),
+            chain: Chain::new(),
+            learning,
+            incidents: Incidents::default(),
+        }
     }
 
     /// The configuration.
@@ -122,8 +140,10 @@ impl Router {
         body_bytes: Option<u64>,
     ) -> Result<Reading, ParseError> {
         let request = parse(api, body, is_truncated)?;
+        stage::end(Stage::Parse);
         let (model, salt) = (request.model.decoded(), request.cache_salt.map(|salt| salt.decoded()));
         let prompt_bytes = self.read_with(seed(&model, salt.as_deref()), |chain| request.feed_prompt(chain));
+        stage::end(Stage::FeedAndHash);
         let body_key = &self.config.session.body_key;
         let named = if body_key.is_empty() { None } else { top_text(body, body_key.as_bytes(), is_truncated) };
         // What was not read is taken to be as much prompt for its bytes as what was; up to a bound, for it is only announced.
@@ -136,6 +156,7 @@ impl Router {
             is_whole: !is_truncated,
             adapter: (!model.is_empty()).then(|| AdapterHash::of(&model)),
             session: named.and_then(|name| session_hash(&name.decoded())),
+            tells_usage: request.tells_usage,
         })
     }
 
@@ -177,7 +198,28 @@ impl Router {
             Ok((Some(page.into_bytes()), ()))
         });
         let is_holding = state.held().iter().any(|held| *held != Held::default());
-        !self.note(updated.map(|((), is_stored)| is_stored)) || is_holding
+        let is_stored = self.note(updated.map(|((), is_stored)| is_stored));
+        if is_stored && let Some(state) = self.pools.get_mut(pool) {
+            state.note_slot_written(now);
+        }
+        !is_stored || is_holding
+    }
+
+    /// Writes what this VM has in flight in a pool, unless it was written a moment ago: then the next decision does.
+    fn publish_soon(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) {
+        if self.pools.get_mut(pool).is_some_and(|pool| pool.note_slot_behind(now)) {
+            self.publish(store, pool, now);
+        }
+    }
+
+    /// Writes what this VM has not yet told the others of a pool: in a lull there is no decision to take it along.
+    pub fn flush(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) {
+        if self.pools.get(pool).is_some_and(Pool::is_slot_behind) {
+            self.publish(store, pool, now);
+        }
+        if self.learning.get(pool).is_some_and(Learning::is_ahead) {
+            self.sync_learned(store, pool, now);
+        }
     }
 
     /// Counts what went wrong with a page's update; returns whether it is stored.

@@ -24,7 +24,7 @@ pub const PICKS_MAX: usize = 3;
 pub struct Candidate {
     /// Who it is.
     pub worker: WorkerId,
-    /// Hash of its address: the same in all gateways, whatever the order of their lists.
+    /// Hash of its address, mixed well: the same in all gateways, whatever the order of their lists.
     pub identity: u64,
     /// Requests there: this gateway's in flight, and those of others that its fresh report reveals. Lower is better.
     ///

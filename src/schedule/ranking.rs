@@ -14,10 +14,16 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Offers one worker.
-    pub fn offer(&mut self, cost: f64, tie_break: u64, worker: WorkerId) {
+    /// Offers one worker. `tie_break` is asked for only where the cost is not too high already: in a large pool that is
+    /// hardly ever.
+    pub fn offer(&mut self, cost: f64, tie_break: impl FnOnce() -> u64, worker: WorkerId) {
         let cost = if cost.is_nan() { f64::INFINITY } else { cost };
-        let mut offered = Some((cost, tie_break, worker));
+        if let [.., Some((highest, _, _))] = self.best
+            && cost > highest
+        {
+            return;
+        }
+        let mut offered = Some((cost, tie_break(), worker));
         for slot in &mut self.best {
             let is_better = match (&offered, &slot) {
                 (Some((cost, tie, worker)), Some((kept_cost, kept_tie, kept))) => {
@@ -46,14 +52,17 @@ impl Ranking {
     }
 }
 
-/// How strongly `prefix` draws to the worker with this `identity`: the worker with the highest weight is its home.
+/// How strongly `prefix` draws to the worker with this `identity`, a hash that is mixed well ([`Candidate::identity`]): the
+/// worker with the highest weight is its home.
+///
+/// [`Candidate::identity`]: super::Candidate::identity
 ///
 /// Rendezvous (highest random weight) hashing: gateways that do not talk agree on it, it does not depend on the order
 /// of a list, and a worker that leaves moves only its own prefixes, each to the next in its order.
 /// Source: Thaler and Ravishankar, "A name-based mapping scheme for rendezvous" (University of Michigan, 1996).
 #[must_use]
 pub const fn rendezvous_weight(prefix: u64, identity: u64) -> u64 {
-    mix(prefix ^ mix(identity))
+    mix(prefix ^ identity)
 }
 
 #[cfg(test)]
@@ -73,7 +82,7 @@ mod tests {
                 .collect();
             let mut ranking = Ranking::default();
             for &(cost, tie, worker) in &all {
-                ranking.offer(cost, tie, worker);
+                ranking.offer(cost, || tie, worker);
             }
             all.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
             let want: Vec<WorkerId> = all.iter().take(PICKS_MAX).map(|entry| entry.2).collect();
@@ -86,8 +95,8 @@ mod tests {
     #[test]
     fn a_cost_that_is_no_number_comes_last() {
         let mut ranking = Ranking::default();
-        ranking.offer(f64::NAN, 0, WorkerId(0));
-        ranking.offer(1e300, 9, WorkerId(1));
+        ranking.offer(f64::NAN, || 0, WorkerId(0));
+        ranking.offer(1e300, || 9, WorkerId(1));
         assert_eq!(ranking.first(), Some(WorkerId(1)));
     }
 

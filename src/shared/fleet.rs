@@ -240,8 +240,8 @@ impl FleetWorker {
 
     /// The report, if it was taken less than `age_max_ms` before `now`: an older one tells nothing of now.
     #[must_use]
-    pub fn fresh_report(&self, now: Timestamp, age_max_ms: u64) -> Option<LoadReport> {
-        self.report.filter(|dated| now.ms_between(dated.taken_at) < age_max_ms).map(|dated| dated.report)
+    pub fn fresh_report(&self, now: Timestamp, age_max_ms: u64) -> Option<&LoadReport> {
+        self.report.as_ref().filter(|dated| now.ms_between(dated.taken_at) < age_max_ms).map(|dated| &dated.report)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Requests in flight, per VM and worker: what this gateway knows of the load without asking anyone.
 //!
 //! Layout: a header, then one slot per VM: its owner, its heartbeat, and one row per worker. Each VM holds the truth of
-//! its own slot in memory and writes the whole slot with every change, so a write that lost its race is mended by the
-//! next one. A reader adds up the slots whose heartbeat is fresh; what a dead VM held thus expires instead of leaking.
+//! its own slot in memory and writes the whole slot, so a write that lost its race is mended by the next one. A reader adds up the slots whose heartbeat is fresh; what a dead VM held thus expires instead of leaking.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -153,12 +152,17 @@ impl InflightPage {
         }
     }
 
-    /// Adds up all live slots into `totals`, by worker id; `totals` keeps its length, ids beyond it are left out.
-    pub fn add_up(&self, now: Timestamp, totals: &mut [Held]) {
+    /// Adds up into `totals`, by worker id, what VM `owner` holds and what the page says of all others whose slots are
+    /// live; `totals` keeps its length, ids beyond it are left out. The page may lag behind what `owner` holds.
+    pub fn add_up(&self, owner: u64, held: &[Held], now: Timestamp, totals: &mut [Held]) {
         totals.fill(Held::default());
+        for (total, held) in totals.iter_mut().zip(held) {
+            *total = *held;
+        }
         for slot in self.slot_bytes() {
             let Ok((header, rows)) = SlotHeader::ref_from_prefix(slot) else { continue };
-            if is_live(header, now)
+            if header.owner.get() != owner
+                && is_live(header, now)
                 && let Ok(rows) = <[Row]>::ref_from_bytes(rows)
             {
                 for (total, row) in totals.iter_mut().zip(rows) {
@@ -267,7 +271,7 @@ mod tests {
 
     fn totals(page: &InflightPage, workers: usize, now: Timestamp) -> Vec<u32> {
         let mut held = vec![Held::default(); workers];
-        page.add_up(now, &mut held);
+        page.add_up(u64::MAX, &[], now, &mut held);
         held.iter().map(|held| held.requests).collect()
     }
 
@@ -283,6 +287,16 @@ mod tests {
         assert_eq!(totals(&reopened(&page), 2, NOW), [3, 3]);
         assert!(page.write_slot(7, &[requests(0), requests(0)], NOW));
         assert_eq!(totals(&reopened(&page), 2, NOW), [1, 3]);
+    }
+
+    #[test]
+    fn what_a_vm_itself_holds_counts_in_place_of_its_slot() {
+        let mut page = InflightPage::open(None).unwrap();
+        page.write_slot(7, &[requests(2), requests(9)], NOW);
+        page.write_slot(8, &[requests(1), requests(3)], NOW);
+        let mut totals = [Held::default(); 3];
+        page.add_up(7, &[requests(4), Held::default()], NOW, &mut totals);
+        assert_eq!(totals.map(|held| held.requests), [5, 3, 0]);
     }
 
     #[test]

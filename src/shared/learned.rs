@@ -137,6 +137,19 @@ pub struct LearnedPage {
     bytes: Vec<u8>,
 }
 
+impl Default for LearnedPage {
+    /// Nothing learned yet.
+    fn default() -> Self {
+        let header = Header {
+            preamble: PREAMBLE,
+            workers: U16::ZERO,
+            bytes_per_token: F32::new(BYTES_PER_TOKEN),
+            uncached_tokens: F32::ZERO,
+        };
+        Self { bytes: header.as_bytes().to_vec() }
+    }
+}
+
 impl LearnedPage {
     /// The page in `bytes`; an empty one where there is none, or none that can be read.
     ///
@@ -151,13 +164,7 @@ impl LearnedPage {
         {
             return Ok(Self { bytes });
         }
-        let header = Header {
-            preamble: PREAMBLE,
-            workers: U16::ZERO,
-            bytes_per_token: F32::new(BYTES_PER_TOKEN),
-            uncached_tokens: F32::ZERO,
-        };
-        Ok(Self { bytes: header.as_bytes().to_vec() })
+        Ok(Self::default())
     }
 
     /// The bytes to store.

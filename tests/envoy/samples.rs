@@ -137,8 +137,9 @@ async fn the_quickstart_prints_what_its_readme_says() -> Result<()> {
     let _envoy = SampleEnvoy::start(&bootstrap)?;
     let (_, _, gateway) = sample_clients(&bootstrap).await?;
 
-    let mut ask = tokio::process::Command::new(example.join("ask.sh"));
-    let asked = ask.arg(gateway.to_string()).output().await?;
+    let mut ask = std::process::Command::new(example.join("ask.sh"));
+    ask.arg(gateway.to_string());
+    let asked = tokio::task::spawn_blocking(move || ask.output()).await??;
     let printed = String::from_utf8(asked.stdout)?;
     assert!(asked.status.success(), "{printed}{}", String::from_utf8_lossy(&asked.stderr));
     let lines: Vec<&str> = printed.lines().collect();

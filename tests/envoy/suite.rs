@@ -1,6 +1,8 @@
 //! The built plugin in a real Envoy, against simulated workers.
 
+mod bench;
 mod bodies;
+mod comparison;
 mod failing;
 mod failure;
 mod held;

@@ -38,9 +38,9 @@ impl BoundedHome {
         for candidate in candidates {
             // `Ranking` wants the lowest: the complement of the weight is the tie-break of equal costs.
             let order = !rendezvous_weight(key, candidate.identity);
-            all.offer(0.0, order, candidate.worker);
+            all.offer(0.0, || order, candidate.worker);
             if candidate.load_requests + 1.0 <= bound_requests {
-                within_bound.offer(0.0, order, candidate.worker);
+                within_bound.offer(0.0, || order, candidate.worker);
             }
         }
         within_bound.append_to(picks);

@@ -1,8 +1,8 @@
 //! `hybrid`: the worker where the request costs all requests the least time, prefix cache and load in one cost (S11).
 
+use super::tie_break::tie_break;
 use super::{Needs, Policy, PolicyRegistration};
-use crate::rng::mix;
-use crate::schedule::{Branch, Candidate, Picks, Query, Ranking, rendezvous_weight};
+use crate::schedule::{Branch, Candidate, Picks, Query, Ranking};
 use crate::worker::AdapterFit;
 
 pub(super) const REGISTRATION: PolicyRegistration = PolicyRegistration {
@@ -112,13 +112,10 @@ impl Hybrid {
 
 impl Policy for Hybrid {
     fn pick(&self, query: &Query, candidates: &[Candidate], picks: &mut Picks) -> Branch {
-        let key = query.key();
-        let order = |candidate: &Candidate| match key {
-            // `Ranking` wants the lowest: the complement of the weight.
-            Some(key) => !rendezvous_weight(key, candidate.identity),
-            None => mix(query.random ^ candidate.identity),
-        };
-        let home = key.and_then(|_| candidates.iter().min_by_key(|candidate| order(candidate))).map(|home| home.worker);
+        // A gateway that is alone discounts nothing at the home, and need not look for it.
+        let has_home = query.key().is_some() && query.foreign_share > 0.0;
+        let homes = candidates.iter().filter(|_| has_home);
+        let home = homes.min_by_key(|candidate| tie_break(query, candidate)).map(|home| home.worker);
         // A name that no worker runs as an adapter is the base model's, or an adapter that all would have to load.
         let is_for_adapter =
             candidates.iter().any(|known| matches!(known.adapter, AdapterFit::Running | AdapterFit::Waiting));
@@ -126,7 +123,7 @@ impl Policy for Hybrid {
         let mut matched_max = 0.0_f64;
         for candidate in candidates {
             let cost = self.cost(query, candidate, home == Some(candidate.worker), is_for_adapter);
-            ranking.offer(cost, order(candidate), candidate.worker);
+            ranking.offer(cost, || tie_break(query, candidate), candidate.worker);
             matched_max = matched_max.max(candidate.matched_tokens);
         }
         ranking.append_to(picks);

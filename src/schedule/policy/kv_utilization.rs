@@ -50,11 +50,11 @@ impl Policy for KvUtilization {
         let (mut roomiest, mut roomy, mut by_load) = (Ranking::default(), Ranking::default(), Ranking::default());
         for candidate in candidates {
             let (usage, requests) = (usage_of(candidate), candidate.load_requests);
-            let order = tie_break(query, candidate);
-            let match_then_order = second_cost(-candidate.matched_tokens, order);
+            let order = || tie_break(query, candidate);
+            let match_then_order = || second_cost(-candidate.matched_tokens, order());
             by_load.offer(requests, match_then_order, candidate.worker);
             if usage < self.usage_max {
-                roomy.offer(usage, second_cost(requests, order), candidate.worker);
+                roomy.offer(usage, || second_cost(requests, order()), candidate.worker);
                 if usage <= lowest + self.tolerance {
                     roomiest.offer(requests, match_then_order, candidate.worker);
                 }

@@ -71,7 +71,7 @@ pub(crate) const LEAST_LOAD: PolicyRegistration = least_load::REGISTRATION;
 pub(super) fn pick_least_load(query: &Query, candidates: &[Candidate], picks: &mut Picks) {
     let mut ranking = super::Ranking::default();
     for candidate in candidates {
-        let tie_break = crate::rng::mix(query.random ^ candidate.identity);
+        let tie_break = || crate::rng::mix(query.random ^ candidate.identity);
         ranking.offer(candidate.load_requests, tie_break, candidate.worker);
     }
     ranking.append_to(picks);

@@ -48,13 +48,13 @@ impl Policy for PrefixCache {
         let (mut longest, mut longest_within) = (0.0, 0.0);
         let (mut matched, mut by_load) = (Ranking::default(), Ranking::default());
         for candidate in candidates {
-            let order = tie_break(query, candidate);
+            let order = || tie_break(query, candidate);
             by_load.offer(candidate.load_requests, order, candidate.worker);
             if candidate.matched_tokens > 0.0 {
                 longest = candidate.matched_tokens.max(longest);
                 if !is_over(candidate.load_requests) {
                     longest_within = candidate.matched_tokens.max(longest_within);
-                    let load_then_order = second_cost(candidate.load_requests, order);
+                    let load_then_order = || second_cost(candidate.load_requests, order());
                     matched.offer(-candidate.matched_tokens, load_then_order, candidate.worker);
                 }
             }

@@ -73,7 +73,7 @@ impl Weighted {
         }
         let mut ranking = Ranking::default();
         for (candidate, sum) in candidates.iter().zip(sums) {
-            ranking.offer(-sum, tie_break(query, candidate), candidate.worker);
+            ranking.offer(-sum, || tie_break(query, candidate), candidate.worker);
         }
         ranking.append_to(picks);
     }

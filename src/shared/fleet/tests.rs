@@ -48,7 +48,7 @@ fn ids_are_stable_and_admission_is_idempotent() {
 fn a_worker_never_scraped_has_no_report_and_an_old_report_does_not_count() {
     let mut fleet = fleet();
     fleet.record_report(A, dated(0, 0.0, 1.0), 0, 0);
-    let fresh = |id, ms| fleet.worker(WorkerId(id)).unwrap().fresh_report(NOW.plus_ms(ms), 5_000);
+    let fresh = |id, ms| fleet.worker(WorkerId(id)).unwrap().fresh_report(NOW.plus_ms(ms), 5_000).copied();
     assert!(fresh(0, 4_999).is_some());
     assert!(fresh(0, 5_000).is_none());
     assert!(fresh(1, 0).is_none());

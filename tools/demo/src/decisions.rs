@@ -19,11 +19,11 @@ use warmroute::schedule::Branch;
 use warmroute_harness::client::Client;
 use warmroute_harness::config::{EnvoyConfig, POLL_CLUSTER, WORKER_CLUSTER};
 use warmroute_harness::envoy::Envoy;
+use warmroute_report::statistics::share;
+use warmroute_report::table::Table;
 use worker_sim::{SimConfig, Timing, WorkerSim};
 
 use crate::policies;
-use crate::statistics::share;
-use crate::table::Table;
 
 /// What is measured.
 #[derive(Clone, Debug, Args)]

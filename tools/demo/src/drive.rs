@@ -10,9 +10,9 @@ use hyper::HeaderMap;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use warmroute_harness::client::{Client, body};
+use warmroute_report::statistics::share;
 
 use crate::sse::{Event, EventReader, Usage};
-use crate::statistics::share;
 use crate::workload::{Planned, Workload};
 
 /// A piece of an answer that takes longer is an error.
@@ -25,6 +25,8 @@ const TERMINAL_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Answer {
     /// From the moment of sending to the first byte of content.
     pub(crate) ttft: Duration,
+    /// From the moment of sending to the end of the answer.
+    pub(crate) latency: Duration,
     /// The response's headers.
     pub(crate) headers: HeaderMap,
     /// The engine's count of the prompt.
@@ -36,6 +38,8 @@ pub(crate) struct Answer {
 pub(crate) struct Measured {
     /// Times to the first byte of content, of the requests without errors.
     pub(crate) ttft_ms: Vec<f64>,
+    /// Times to the end of the answer, of the same requests.
+    pub(crate) latency_ms: Vec<f64>,
     /// What went wrong, an entry for each request that failed.
     pub(crate) errors: Vec<String>,
     /// The most that a request was sent after its time: shows a machine that is too busy for the schedule.
@@ -44,13 +48,18 @@ pub(crate) struct Measured {
     pub(crate) wall_s: f64,
 }
 
-/// Sends one request and reads its whole answer.
+/// The header that names the chat, where the setting wants one: as vllm-router documents it.
+pub(crate) const SESSION_HEADER: &str = "x-session-id";
+
+/// Sends one request and reads its whole answer. `with_session` names its chat in [`SESSION_HEADER`].
 ///
 /// # Errors
 /// When the status is not 200, the stream breaks, or it ends without content, usage and end mark.
-pub(crate) async fn send(client: &Client, request: &Planned) -> Result<Answer> {
+pub(crate) async fn send(client: &Client, request: &Planned, with_session: bool) -> Result<Answer> {
     let sent = Instant::now();
-    let headers = [("content-type", "application/json")];
+    let session = request.turn.filter(|_| with_session).map(|turn| format!("chat-{}", turn.chat));
+    let mut headers = vec![("content-type", "application/json")];
+    headers.extend(session.as_deref().map(|session| (SESSION_HEADER, session)));
     let mut stream = client.open("POST", request.path, &headers, body(request.body.clone())).await?;
     if stream.status != 200 {
         let status = stream.status;
@@ -68,7 +77,8 @@ pub(crate) async fn send(client: &Client, request: &Planned) -> Result<Answer> {
     }
     ensure!(is_done, "the answer has no end");
     let ttft = ttft.context("the answer has no content")?;
-    Ok(Answer { ttft, headers: stream.headers, usage: usage.context("the answer has no usage")? })
+    let usage = usage.context("the answer has no usage")?;
+    Ok(Answer { ttft, latency: sent.elapsed(), headers: stream.headers, usage })
 }
 
 /// A client that waits for an answer as long as a busy engine may need.
@@ -80,7 +90,12 @@ pub(crate) fn patient_client(gateway: std::net::SocketAddr) -> Client {
 ///
 /// # Errors
 /// Only when a task of its own fails; failed requests are counted in what it returns.
-pub(crate) async fn drive(client: &Client, workload: &Workload, time_scale: f64) -> Result<Measured> {
+pub(crate) async fn drive(
+    client: &Client,
+    workload: &Workload,
+    time_scale: f64,
+    with_session: bool,
+) -> Result<Measured> {
     let progress = Arc::new(Progress::default());
     let end_s = workload.end_s() * time_scale;
     let mut answers = JoinSet::new();
@@ -94,14 +109,17 @@ pub(crate) async fn drive(client: &Client, workload: &Workload, time_scale: f64)
             progress.sent.fetch_add(1, Ordering::Relaxed);
             let (client, request, progress) = (client.clone(), request.clone(), Arc::clone(&progress));
             answers.spawn(async move {
-                let answer = send(&client, &request).await;
+                let answer = send(&client, &request, with_session).await;
                 progress.count(&answer);
-                answer.map(|answer| answer.ttft)
+                answer.map(|answer| (answer.ttft, answer.latency))
             });
         }
         while let Some(answer) = answers.join_next().await {
             match answer? {
-                Ok(ttft) => measured.ttft_ms.push(ttft.as_secs_f64() * 1e3),
+                Ok((ttft, latency)) => {
+                    measured.ttft_ms.push(ttft.as_secs_f64() * 1e3);
+                    measured.latency_ms.push(latency.as_secs_f64() * 1e3);
+                }
                 Err(error) => measured.errors.push(format!("{error:#}")),
             }
         }

@@ -4,14 +4,13 @@
 
 mod decisions;
 mod drive;
+mod quality;
 mod report;
 mod run;
 mod sse;
-mod statistics;
 #[cfg(test)]
 mod stickiness;
 mod summary;
-mod table;
 mod workload;
 
 use std::fs;
@@ -67,6 +66,8 @@ struct Flags {
 enum Command {
     /// Measure how long the plugin takes for a decision, in its VM in Envoy
     Decisions(decisions::Flags),
+    /// Compare routing by what users wait for, over HTTP, with Envoy's own policies and with other routers
+    Quality(quality::Flags),
 }
 
 fn policies() -> PossibleValuesParser {
@@ -94,6 +95,7 @@ async fn main() -> ExitCode {
         ended = async {
             match &flags.command {
                 Some(Command::Decisions(flags)) => decisions::measure(flags).await,
+                Some(Command::Quality(flags)) => quality::measure(flags).await,
                 None => demo(&flags).await,
             }
         } => ended,
@@ -123,7 +125,8 @@ async fn demo(flags: &Flags) -> Result<()> {
     let workload = Workload::generate(&shape);
     println!("{}", report::header(&shape, &workload, flags.time_scale));
 
-    let setting = Setting { time_scale: flags.time_scale, envoy_threads: flags.threads, files: &files };
+    let Flags { time_scale, threads: envoy_threads, .. } = *flags;
+    let setting = Setting { time_scale, envoy_threads, with_session: false, with_render: false, files: &files };
     println!("== Envoy with warmroute, policy {}", flags.policy);
     let warmroute = run(Balancer::Warmroute(&flags.policy), &workload, &setting).await?;
     println!("{}", report::workers(&warmroute));

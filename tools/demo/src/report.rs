@@ -1,12 +1,12 @@
 //! What the demo prints: the workload before, the tables after.
 
 use warmroute::stats::{STATS, Stat};
+use warmroute_report::statistics::share;
+use warmroute_report::table::Table;
 use worker_sim::Timing;
 
 use crate::drive::Answer;
 use crate::run::{Outcome, Prediction, WORKERS, engine};
-use crate::statistics::share;
-use crate::table::Table;
 use crate::workload::{Planned, SYSTEM_PROMPT_COUNT, Shape, Workload};
 
 /// What is about to be sent to whom.

@@ -9,16 +9,18 @@ use serde_json::{Value, json};
 use warmroute::schedule::Branch;
 use warmroute_harness::config::{EnvoyConfig, POLL_CLUSTER, PlainPolicy, WORKER_CLUSTER};
 use warmroute_harness::envoy::Envoy;
+use warmroute_harness::peers::{Peer, PeerKind};
+use warmroute_report::statistics::{Distribution, share};
 use worker_sim::{SimConfig, Timing, WorkerSim};
 
-use crate::drive::{Answer, drive, patient_client, send};
-use crate::statistics::{Distribution, share};
+use crate::drive::{Answer, SESSION_HEADER, drive, patient_client, send};
 use crate::workload::Workload;
 
 /// How many workers there are.
 pub(crate) const WORKERS: usize = 4;
 /// KV cache of each, in blocks of 16 tokens: 96 k tokens, which at 128 kB a token are 12 GB.
 const KV_BLOCKS: usize = 6_000;
+
 /// Who chooses the worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Balancer<'a> {
@@ -26,6 +28,8 @@ pub(crate) enum Balancer<'a> {
     Warmroute(&'a str),
     /// Envoy's own.
     Envoy(PlainPolicy),
+    /// Another router, with one of its policies.
+    Peer(PeerKind, &'a str),
 }
 
 /// What all runs of one comparison have in common.
@@ -35,8 +39,18 @@ pub(crate) struct Setting<'a> {
     pub(crate) time_scale: f64,
     /// Envoy's worker threads.
     pub(crate) envoy_threads: u32,
+    /// Each request names its chat, in [`SESSION_HEADER`].
+    pub(crate) with_session: bool,
+    /// The engines render prompts to tokens for who asks: vLLM's --enable-scale-out.
+    pub(crate) with_render: bool,
     /// Where Envoy's configuration is saved.
     pub(crate) files: &'a Path,
+}
+
+/// What routes, while it runs.
+enum Gateway {
+    Envoy(Box<Envoy>),
+    Peer(Peer),
 }
 
 /// What came of a run.
@@ -50,12 +64,16 @@ pub(crate) struct Outcome {
     pub(crate) error_texts: Vec<String>,
     /// Times to the first byte of content, of the requests without errors.
     pub(crate) ttft_ms: Distribution,
+    /// Times to the end of the answer, of the same requests.
+    pub(crate) latency_ms: Distribution,
     /// In the order of the plugin's config.
     pub(crate) workers: Vec<WorkerOutcome>,
     /// How often the plugin decided for which reason; empty without the plugin.
     pub(crate) decisions: Vec<(Branch, u64)>,
     /// Of the requests with `usage`: what the plugin predicted, and what came true. `None` without the plugin.
     pub(crate) prediction: Option<Prediction>,
+    /// How often another router decided for which reason, in its own words.
+    pub(crate) peer_decisions: Vec<String>,
     /// One more request and its answer; only with the plugin.
     pub(crate) example: Option<Answer>,
     /// The most that a request was sent after its time.
@@ -107,26 +125,19 @@ pub(crate) fn engine(time_scale: f64) -> SimConfig {
 /// # Errors
 /// When workers or Envoy do not start, or Envoy stops answering; failed requests are counted instead.
 pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, setting: &Setting<'_>) -> Result<Outcome> {
-    let Setting { time_scale, envoy_threads, files } = *setting;
-    let workers = (0..WORKERS).map(|_| WorkerSim::start(engine(time_scale))).collect::<Result<Vec<_>>>()?;
+    let Setting { time_scale, with_session, .. } = *setting;
+    let sim = SimConfig { enable_scale_out: setting.with_render, ..engine(time_scale) };
+    let workers = (0..WORKERS).map(|_| WorkerSim::start(sim.clone())).collect::<Result<Vec<_>>>()?;
     let addresses: Vec<SocketAddr> = workers.iter().map(WorkerSim::addr).collect();
-    let config = match balancer {
-        Balancer::Warmroute(policy) => EnvoyConfig::warmroute(plugin_config(policy, &addresses)),
-        Balancer::Envoy(policy) => EnvoyConfig::plain(policy),
-    };
-    let envoy = Envoy::start(config.workers(addresses).concurrency(envoy_threads)).await?;
-    let is_warmroute = matches!(balancer, Balancer::Warmroute(_));
-    if is_warmroute {
-        save_config(envoy.directory(), files).context("saving Envoy's configuration")?;
-    }
-
-    let client = patient_client(envoy.address());
-    let mut measured = drive(&client, workload, time_scale).await?;
+    let gateway = Gateway::start(balancer, addresses, setting).await?;
+    let client = patient_client(gateway.address());
+    let mut measured = drive(&client, workload, time_scale, with_session).await?;
 
     let mut outcome = Outcome {
         requests: workload.requests.len(),
         errors: measured.errors.len(),
         ttft_ms: Distribution::new(measured.ttft_ms),
+        latency_ms: Distribution::new(measured.latency_ms),
         workers: workers.iter().map(worker_outcome).collect(),
         late_ms_max: measured.late_ms_max,
         ..Outcome::default()
@@ -135,7 +146,7 @@ pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, setting: &S
     measured.errors.dedup();
     outcome.error_texts = measured.errors;
     outcome.prefill_share = prefill_share(&outcome.workers, time_scale, measured.wall_s);
-    if is_warmroute {
+    if let (Balancer::Warmroute(_), Gateway::Envoy(envoy)) = (balancer, &gateway) {
         let stats = envoy.stats().await.context("Envoy's stats; has it crashed?")?;
         let count = |branch: Branch| {
             let name = format!("wasmcustom.warmroute_decision_{}_total", branch.name());
@@ -148,14 +159,42 @@ pub(crate) async fn run(balancer: Balancer<'_>, workload: &Workload, setting: &S
         });
         outcome.decisions = Branch::ALL.into_iter().map(count).filter(|(_, decisions)| *decisions > 0).collect();
         // After the counts were read, so that they are the workload's alone.
-        outcome.example = Some(send(&client, &workload.example).await.context("the example")?);
+        outcome.example = Some(send(&client, &workload.example, with_session).await.context("the example")?);
+    }
+    if let Gateway::Peer(peer) = &gateway {
+        outcome.peer_decisions = peer.decisions().await.context("the router's metrics")?;
     }
     Ok(outcome)
 }
 
-fn plugin_config(policy: &str, workers: &[SocketAddr]) -> Value {
+impl Gateway {
+    async fn start(balancer: Balancer<'_>, workers: Vec<SocketAddr>, setting: &Setting<'_>) -> Result<Self> {
+        let config = match balancer {
+            Balancer::Warmroute(policy) => {
+                EnvoyConfig::warmroute(plugin_config(policy, &workers, setting.with_session))
+            }
+            Balancer::Envoy(policy) => EnvoyConfig::plain(policy),
+            Balancer::Peer(kind, policy) => return Ok(Self::Peer(Peer::start(kind, policy, &workers).await?)),
+        };
+        let envoy = Envoy::start(config.workers(workers).concurrency(setting.envoy_threads)).await?;
+        if matches!(balancer, Balancer::Warmroute(_)) {
+            save_config(envoy.directory(), setting.files).context("saving Envoy's configuration")?;
+        }
+        Ok(Self::Envoy(Box::new(envoy)))
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self {
+            Self::Envoy(envoy) => envoy.address(),
+            Self::Peer(peer) => peer.address(),
+        }
+    }
+}
+
+fn plugin_config(policy: &str, workers: &[SocketAddr], with_session: bool) -> Value {
     let workers: Vec<Value> = workers.iter().map(|address| json!({ "address": address })).collect();
     json!({
+        "session": { "header": if with_session { SESSION_HEADER } else { "" } },
         "policy": policy,
         "pools": [{ "cluster": WORKER_CLUSTER, "workers": workers }],
         "poll": { "cluster": POLL_CLUSTER },

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use warmroute_report::statistics::share;
 
 use crate::run::{Outcome, Prediction};
-use crate::statistics::share;
 
 /// The whole file.
 #[derive(Debug, Serialize)]
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::run::WorkerOutcome;
-    use crate::statistics::Distribution;
+    use warmroute_report::statistics::Distribution;
 
     #[test]
     fn the_file_has_the_promised_shape() {

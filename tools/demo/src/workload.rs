@@ -3,6 +3,8 @@
 //! Open loop: arrivals are a Poisson process that does not wait for answers. The answers in a chat's history are made up
 //! here, as long as the real ones; so both runs send the same bytes at the same times, however fast they are served.
 
+pub(crate) mod agent;
+
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use warmroute::rng::Rng;
@@ -57,7 +59,7 @@ pub(crate) struct Shape {
 }
 
 /// One request, ready to be sent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Planned {
     /// When, seconds after the start.
     pub(crate) at_s: f64,

@@ -13,6 +13,8 @@ pub struct Artefacts {
     pub envoy: PathBuf,
     /// Where the plugin should be; see [`Artefacts::wasm`].
     wasm: PathBuf,
+    /// Where the filter that does nothing should be; see [`Artefacts::noop_wasm`].
+    noop_wasm: PathBuf,
 }
 
 impl Artefacts {
@@ -35,7 +37,7 @@ impl Artefacts {
         };
         ensure!(envoy.is_file(), "{}: no such Envoy binary", envoy.display());
         let wasm = std::env::var_os("WARMROUTE_WASM").map_or_else(|| root.join("target/warmroute.wasm"), PathBuf::from);
-        Ok(found.insert(Self { envoy, wasm }).clone())
+        Ok(found.insert(Self { envoy, wasm, noop_wasm: noop_path() }).clone())
     }
 
     /// The built plugin.
@@ -46,6 +48,20 @@ impl Artefacts {
         ensure!(self.wasm.is_file(), "{}: not there; run `make wasm`", self.wasm.display());
         Ok(&self.wasm)
     }
+
+    /// The built filter that does nothing, which [`crate::config::EnvoyConfig::no_op`] runs.
+    ///
+    /// # Errors
+    /// When it has not been built.
+    pub fn noop_wasm(&self) -> Result<&Path> {
+        ensure!(self.noop_wasm.is_file(), "{}: not there; run `make noop-wasm`", self.noop_wasm.display());
+        Ok(&self.noop_wasm)
+    }
+}
+
+/// Where the filter that does nothing is once it is built.
+pub(crate) fn noop_path() -> PathBuf {
+    repository_root().join("target/noop.wasm")
 }
 
 /// The directory of the workspace, for files that tests read (scripts, captures, examples).
@@ -73,9 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_plugin_says_how_to_build_it() {
-        let artefacts = Artefacts { envoy: "/envoy".into(), wasm: "/nowhere/warmroute.wasm".into() };
-        let error = artefacts.wasm().expect_err("there is no such file").to_string();
-        assert!(error.contains("make wasm"), "{error}");
+    fn a_missing_filter_says_how_to_build_it() {
+        let nowhere = |file: &str| PathBuf::from("/nowhere").join(file);
+        let artefacts =
+            Artefacts { envoy: nowhere("envoy"), wasm: nowhere("warmroute.wasm"), noop_wasm: nowhere("noop.wasm") };
+        for (found, target) in [(artefacts.wasm(), "`make wasm`"), (artefacts.noop_wasm(), "`make noop-wasm`")] {
+            let error = found.expect_err("there is no such file").to_string();
+            assert!(error.contains(target), "{error}");
+        }
     }
 }

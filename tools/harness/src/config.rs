@@ -2,10 +2,16 @@
 //!
 //! The same shape as the files in `envoy/`: what the tests run is what people are told to deploy.
 
+mod comparison;
+
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+
+use crate::artefacts::noop_path;
+use comparison::ExtProc;
+pub use comparison::{NO_OP, PICKER_CLUSTER};
 
 /// The header by which the plugin tells Envoy its choice, and the metadata key it is moved to.
 pub const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
@@ -44,17 +50,21 @@ pub enum PluginForm {
 pub(crate) enum Routing {
     Warmroute { plugin: Value },
     Plain(PlainPolicy),
+    NoOp,
+    ExtProc(ExtProc),
 }
 
 /// Changes the finished bootstrap, for what no method here covers.
 type Edit = Box<dyn Fn(&mut Value) + Send>;
 
-/// How one Envoy is to run. Made by [`EnvoyConfig::warmroute`] or [`EnvoyConfig::plain`], refined by the methods below.
+/// How one Envoy is to run. Made by [`EnvoyConfig::warmroute`], [`EnvoyConfig::plain`], [`EnvoyConfig::no_op`] or
+/// [`EnvoyConfig::ext_proc`], refined by the methods below.
 pub struct EnvoyConfig {
     pub(crate) routing: Routing,
     pub(crate) concurrency: u32,
     pub(crate) log_level: String,
     pub(crate) plugin_form: PluginForm,
+    pub(crate) plugin_file: Option<PathBuf>,
     workers: Vec<SocketAddr>,
     connection_buffer_bytes_max: Option<u32>,
     per_try_timeout_ms: Option<u64>,
@@ -82,6 +92,7 @@ impl EnvoyConfig {
             concurrency: 2,
             log_level: "warning".into(),
             plugin_form: PluginForm::default(),
+            plugin_file: None,
             workers: Vec::new(),
             connection_buffer_bytes_max: None,
             per_try_timeout_ms: None,
@@ -119,6 +130,12 @@ impl EnvoyConfig {
     /// How the plugin's configuration is written, also in later pushes. [`PluginForm::Struct`] unless set.
     pub fn plugin_form(mut self, form: PluginForm) -> Self {
         self.plugin_form = form;
+        self
+    }
+
+    /// Another build of the plugin than [`crate::artefacts::Artefacts::wasm`], for comparing two.
+    pub fn plugin_file(mut self, wasm: &Path) -> Self {
+        self.plugin_file = Some(wasm.to_path_buf());
         self
     }
 
@@ -168,8 +185,10 @@ impl EnvoyConfig {
     /// The bootstrap of an Envoy whose files live in `directory`.
     pub(crate) fn bootstrap(&self, directory: &Path) -> Value {
         let mut clusters = vec![self.worker_cluster()];
-        if matches!(self.routing, Routing::Warmroute { .. }) {
-            clusters.push(poll_cluster());
+        match self.routing {
+            Routing::Warmroute { .. } => clusters.push(poll_cluster()),
+            Routing::ExtProc(picker) => clusters.push(comparison::picker_cluster(picker.address)),
+            Routing::NoOp | Routing::Plain(_) => {}
         }
         clusters.extend(self.clusters.iter().cloned());
         let mut bootstrap = json!({
@@ -229,33 +248,11 @@ impl EnvoyConfig {
 
     fn http_filters(&self, directory: &Path) -> Value {
         let mut filters = self.filters_before.clone();
-        if matches!(self.routing, Routing::Warmroute { .. }) {
-            filters.push(json!({
-                "name": PLUGIN,
-                "config_discovery": {
-                    "config_source": {
-                        "path_config_source": {
-                            "path": directory.join(ECDS_FILE),
-                            "watched_directory": { "path": directory.join(ECDS_DIRECTORY) },
-                        },
-                        "resource_api_version": "V3",
-                    },
-                    "type_urls": [WASM_TYPE],
-                },
-            }));
-            filters.push(json!({
-                "name": "envoy.filters.http.header_to_metadata",
-                "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
-                    "request_rules": [{
-                        "header": DESTINATION_HEADER,
-                        "on_header_present": {
-                            "metadata_namespace": "envoy.lb", "key": DESTINATION_HEADER, "type": "STRING",
-                        },
-                        "remove": true,
-                    }],
-                },
-            }));
+        match self.routing {
+            Routing::Warmroute { .. } => filters.extend([discovered_plugin(directory), header_to_metadata()]),
+            Routing::ExtProc(picker) => filters.extend([comparison::ext_proc_filter(picker), header_to_metadata()]),
+            Routing::NoOp => filters.push(comparison::no_op_filter(&noop_path())),
+            Routing::Plain(_) => {}
         }
         filters.extend(self.filters_after.iter().cloned());
         filters.push(json!({
@@ -283,9 +280,9 @@ impl EnvoyConfig {
 
     fn worker_cluster(&self) -> Value {
         let policy = match self.routing {
-            Routing::Plain(PlainPolicy::RoundRobin) => round_robin(),
+            Routing::Plain(PlainPolicy::RoundRobin) | Routing::NoOp => round_robin(),
             Routing::Plain(PlainPolicy::LeastRequest) => load_balancing("least_request", "LeastRequest", json!({})),
-            Routing::Warmroute { .. } => load_balancing(
+            Routing::Warmroute { .. } | Routing::ExtProc(_) => load_balancing(
                 "override_host",
                 "OverrideHost",
                 json!({
@@ -364,6 +361,39 @@ pub(crate) fn discovery_response(plugin: &Value, form: PluginForm, wasm: &Path, 
     })
 }
 
+/// The plugin's filter, whose code and configuration are watched.
+fn discovered_plugin(directory: &Path) -> Value {
+    json!({
+        "name": PLUGIN,
+        "config_discovery": {
+            "config_source": {
+                "path_config_source": {
+                    "path": directory.join(ECDS_FILE),
+                    "watched_directory": { "path": directory.join(ECDS_DIRECTORY) },
+                },
+                "resource_api_version": "V3",
+            },
+            "type_urls": [WASM_TYPE],
+        },
+    })
+}
+
+fn header_to_metadata() -> Value {
+    json!({
+        "name": "envoy.filters.http.header_to_metadata",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+            "request_rules": [{
+                "header": DESTINATION_HEADER,
+                "on_header_present": {
+                    "metadata_namespace": "envoy.lb", "key": DESTINATION_HEADER, "type": "STRING",
+                },
+                "remove": true,
+            }],
+        },
+    })
+}
+
 fn poll_cluster() -> Value {
     json!({
         "name": POLL_CLUSTER,
@@ -399,7 +429,7 @@ fn seconds(ms: u64) -> String {
 mod tests {
     use super::*;
 
-    fn filter_names(bootstrap: &mut Value) -> Vec<String> {
+    pub(super) fn filter_names(bootstrap: &mut Value) -> Vec<String> {
         let filters = http_manager(bootstrap)["http_filters"].as_array().expect("a list");
         filters.iter().map(|filter| filter["name"].as_str().expect("a name").to_owned()).collect()
     }

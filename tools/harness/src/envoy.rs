@@ -61,9 +61,13 @@ impl Envoy {
         let path = directory.path();
         fs::create_dir(path.join(ECDS_DIRECTORY))?;
         fs::write(path.join("envoy.json"), serde_json::to_vec_pretty(&config.bootstrap(path))?)?;
+        if matches!(config.routing, Routing::NoOp) {
+            artefacts.noop_wasm()?;
+        }
         let mut plugin = Plugin::default();
         if let Routing::Warmroute { plugin: value } = &config.routing {
-            plugin = Plugin { wasm: artefacts.wasm()?.to_path_buf(), form: config.plugin_form, version: 1 };
+            let wasm = config.plugin_file.as_deref().map_or_else(|| artefacts.wasm(), Ok)?.to_path_buf();
+            plugin = Plugin { wasm, form: config.plugin_form, version: 1 };
             write_plugin(path, value, &plugin)?;
         }
 
@@ -328,7 +332,7 @@ fn log_tail(directory: &Path) -> String {
 }
 
 /// SIGTERM, then SIGKILL. Blocks, as `Drop` has to.
-fn stop(child: &mut Child) {
+pub(crate) fn stop(child: &mut Child) {
     let ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
     if ended(child) {
         return;

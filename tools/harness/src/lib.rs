@@ -20,3 +20,4 @@ pub mod artefacts;
 pub mod client;
 pub mod config;
 pub mod envoy;
+pub mod peers;

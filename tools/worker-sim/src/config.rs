@@ -49,6 +49,9 @@ pub struct SimConfig {
     /// Leave it out when no token was cached, as SGLang and older releases of vLLM do even with their flag
     #[arg(long)]
     pub omit_zero_cached_tokens: bool,
+    /// Answer `/v1/chat/completions/render`, as vLLM with its flag of that name; else 403
+    #[arg(long)]
+    pub enable_scale_out: bool,
     /// Pad `/metrics` with histogram lines to at least this many bytes; a real vLLM page has about 58000
     #[arg(long, default_value_t = SimConfig::default().metrics_filler_bytes)]
     pub metrics_filler_bytes: usize,
@@ -78,6 +81,7 @@ impl Default for SimConfig {
             max_body_bytes: 32 << 20,
             no_prompt_tokens_details: false,
             omit_zero_cached_tokens: false,
+            enable_scale_out: false,
             metrics_filler_bytes: 0,
             seed: 0,
             timing: Timing::default(),

@@ -43,6 +43,19 @@ struct Request<'a> {
     cache_salt: Option<String>,
 }
 
+impl<'a> Request<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, ApiError> {
+        serde_json::from_slice(body).map_err(|error| {
+            let (kind, param) = if error.is_data() {
+                ("invalid", "body".to_owned())
+            } else {
+                ("json_invalid", format!("body.{}", error.column()))
+            };
+            ApiError::validation(kind, &param, &error.to_string())
+        })
+    }
+}
+
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -89,6 +102,11 @@ impl ApiError {
         Self { status, body: json!({ "error": error }).to_string() }
     }
 
+    /// Rendering needs a flag of the engine.
+    pub(crate) fn refused_render() -> Self {
+        Self::new(403, "Forbidden", None, "Rendering needs --enable-scale-out.")
+    }
+
     /// What vLLM's validation says of one place in the body.
     fn validation(kind: &str, param: &str, what: &str) -> Self {
         let detail = format!("1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': '{what}'}}");
@@ -102,14 +120,7 @@ impl Inference {
     /// # Errors
     /// 400 for what is no JSON, lacks its prompt, or asks for more tokens than fit; 404 for another model, if strict.
     pub(crate) fn parse(api: Api, body: &[u8], config: &SimConfig) -> Result<Self, ApiError> {
-        let request: Request<'_> = serde_json::from_slice(body).map_err(|error| {
-            let (kind, param) = if error.is_data() {
-                ("invalid", "body".to_owned())
-            } else {
-                ("json_invalid", format!("body.{}", error.column()))
-            };
-            ApiError::validation(kind, &param, &error.to_string())
-        })?;
+        let request = Request::read(body)?;
         let model = request.model.clone().unwrap_or_else(|| config.model.clone());
         if config.strict_model && model != config.model {
             let message = format!("The model `{model}` does not exist. Valid aliases: {}.", config.model);
@@ -317,6 +328,30 @@ impl Answer {
             "{{\"prompt_tokens\":{prompt_tokens},\"total_tokens\":{total},\"completion_tokens\":{generated_tokens}{details}}}"
         )
     }
+}
+
+/// `/tokenize`: the tokens of a chat (with its answer's role) or of a text.
+///
+/// # Errors
+/// 400, as for inference.
+pub(crate) fn tokenized(body: &[u8], config: &SimConfig) -> Result<String, ApiError> {
+    let (tokens, max_model_len) = (token_ids(body)?, config.max_request_tokens());
+    Ok(json!({ "count": tokens.len(), "max_model_len": max_model_len, "tokens": tokens, "token_strs": null })
+        .to_string())
+}
+
+/// `/v1/chat/completions/render` and the like, as far as routers read the answer.
+///
+/// # Errors
+/// 400, as for inference.
+pub(crate) fn rendered(body: &[u8]) -> Result<String, ApiError> {
+    Ok(json!({ "request_id": "render", "token_ids": token_ids(body)? }).to_string())
+}
+
+fn token_ids(body: &[u8]) -> Result<Vec<u32>, ApiError> {
+    let request = Request::read(body)?;
+    let text = if request.messages.is_some() { chat_text(&request)? } else { completion_text(request.prompt)? };
+    Ok(text.token_ids().collect())
 }
 
 /// `/v1/models`.

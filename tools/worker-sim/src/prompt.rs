@@ -20,6 +20,11 @@ impl PromptText {
     pub(crate) fn push_token_id(&mut self, id: u32) {
         self.0.extend_from_slice(&id.to_le_bytes());
     }
+
+    /// The tokens, a number for each: their bytes.
+    pub(crate) fn token_ids(&self) -> impl Iterator<Item = u32> {
+        self.0.chunks_exact(TOKEN_BYTES).map(|token| u32::from_le_bytes([token[0], token[1], token[2], token[3]]))
+    }
 }
 
 /// A prompt, hashed. Made outside the engine's lock: it costs a pass over the bytes.

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::body::{Cut, Events, SimBody};
 use crate::faults::{Faults, MetricsFault};
 use crate::metrics;
-use crate::openai::{Answer, Api, ApiError, Inference, models};
+use crate::openai::{Answer, Api, ApiError, Inference, models, rendered, tokenized};
 use crate::scheduler::Job;
 use crate::server::Shared;
 use crate::stats::{RecordId, RequestRecord};
@@ -29,6 +29,19 @@ pub(crate) struct Connection {
     /// Set while this connection carries the restart command, which must still be answered.
     pub(crate) spared: AtomicBool,
 }
+
+/// What routers ask of engines and vLLM does not have, by default or at all: SGLang's paths, and those that need a flag.
+const ABSENT_PATHS: [&str; 9] = [
+    "/get_server_info",
+    "/server_info",
+    "/get_model_info",
+    "/model_info",
+    "/get_load",
+    "/get_loads",
+    "/v1/loads",
+    "/flush_cache",
+    "/kv_event_sources",
+];
 
 type Answered = Result<Response<SimBody>, Cut>;
 
@@ -68,6 +81,14 @@ async fn simulated(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Answer
         (&Method::GET, "/version") => Ok(json_body(StatusCode::OK, r#"{"version":"0.32.0"}"#.to_owned())),
         (&Method::GET, "/v1/models") => {
             Ok(json_body(StatusCode::OK, models(&shared.config, shared.start_time_s() as u64)))
+        }
+        (&Method::POST, "/tokenize") => Ok(told(tokenized(&body, &shared.config))),
+        (&Method::POST, "/v1/chat/completions/render" | "/v1/completions/render") => {
+            Ok(told(if shared.config.enable_scale_out { rendered(&body) } else { Err(ApiError::refused_render()) }))
+        }
+        // Else they would be echoed, and a router would take that for an engine's answer.
+        (_, path) if ABSENT_PATHS.contains(&path) => {
+            Ok(json_body(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#.to_owned()))
         }
         (method, path) => {
             let api = Api::of_path(path).filter(|_| method == Method::POST);
@@ -232,6 +253,10 @@ fn json_body(status: StatusCode, body: String) -> Response<SimBody> {
 
 fn json_value(value: &impl serde::Serialize) -> Response<SimBody> {
     json_body(StatusCode::OK, serde_json::to_string(value).unwrap_or_default())
+}
+
+fn told(answer: Result<String, ApiError>) -> Response<SimBody> {
+    answer.map_or_else(|refusal| error(&refusal), |body| json_body(StatusCode::OK, body))
 }
 
 fn error(refusal: &ApiError) -> Response<SimBody> {

@@ -162,6 +162,26 @@ async fn bad_bodies_big_bodies_and_odd_headers_are_survived() {
 }
 
 #[tokio::test]
+async fn routers_that_ask_for_more_are_told_what_vllm_would_tell_them() {
+    let sim = instant();
+    let body = chat(1000, 1, false);
+    let (status, tokens) = post(sim.addr(), "/tokenize", &body).await;
+    let (_, answer) = post(sim.addr(), "/v1/chat/completions", &body).await;
+    assert_eq!((status, &tokens["count"]), (200, &answer["usage"]["prompt_tokens"]));
+    let (_, same) = post(sim.addr(), "/tokenize", &json!({ "prompt": tokens["tokens"] })).await;
+    assert_eq!(same["tokens"], tokens["tokens"], "ids are taken as they are given");
+    assert_eq!(post(sim.addr(), "/tokenize", &json!({})).await.0, 400);
+    assert_eq!(post(sim.addr(), "/v1/chat/completions/render", &body).await.0, 403);
+    let scale_out = WorkerSim::start(SimConfig { enable_scale_out: true, ..SimConfig::default() }).unwrap();
+    let (status, rendered) = post(scale_out.addr(), "/v1/chat/completions/render", &body).await;
+    assert_eq!((status, &rendered["token_ids"]), (200, &tokens["tokens"]));
+    for path in ["/get_server_info", "/get_model_info", "/server_info", "/kv_event_sources"] {
+        assert_eq!(get(sim.addr(), path).await.0, 404, "{path}");
+    }
+    assert_eq!(sim.stats().requests, 1, "only inference is counted");
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_frees_its_place() {
     let sim = scaled(1.0);
     for stream in [true, false] {

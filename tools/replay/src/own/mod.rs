@@ -37,6 +37,8 @@ pub struct Own {
     counts: Vec<OwnCounts>,
     kv_tokens: u32,
     predictions: Predictions,
+    /// The last tick, seconds.
+    tick_s: f64,
     /// When the VMs' slots in the in-flight page were last kept alive, seconds.
     beat_s: f64,
     /// Scratch: the text of one piece.
@@ -89,6 +91,7 @@ impl Own {
             counts: Vec::new(),
             kv_tokens: 0,
             predictions: Predictions::default(),
+            tick_s: 0.0,
             beat_s: 0.0,
             text: Vec::new(),
         }
@@ -184,15 +187,28 @@ impl Own {
         Ok(worker)
     }
 
-    /// Keeps the slots in the in-flight page alive, as the filter's ticks do: also those of configurations that only wait
-    /// for their last requests to end.
-    fn beat(&mut self, now_s: f64) {
+    /// What the filter's ticks do: writes what the pages do not say yet, and keeps the slots in the in-flight page alive,
+    /// also those of configurations that only wait for their last requests to end.
+    fn tick(&mut self, now_s: f64) {
+        if now_s < self.tick_s + TICK_INTERVAL_S {
+            return;
+        }
+        self.tick_s = now_s;
+        self.flush(now_s);
         if now_s < self.beat_s + BEAT_INTERVAL_S {
             return;
         }
         self.beat_s = now_s;
         for router in &mut self.routers {
             router.publish(&mut self.store, 0, timestamp(now_s));
+        }
+    }
+
+    /// Writes what the pages do not say yet, as the next decision or tick does anyway. A test that compares pages with the
+    /// truth calls it first.
+    pub fn flush(&mut self, now_s: f64) {
+        for router in &mut self.routers {
+            router.flush(&mut self.store, 0, timestamp(now_s));
         }
     }
 
@@ -211,13 +227,13 @@ impl Own {
 impl Policy for Own {
     #[expect(clippy::panic, reason = "a replay whose configuration is refused has nothing to show")]
     fn route(&mut self, ticket: u64, request: &Request, view: &View<'_>) -> usize {
-        self.beat(view.now_s);
+        self.tick(view.now_s);
         self.decide(ticket, request, view)
             .unwrap_or_else(|error| panic!("the plugin's core does not decide: {error:#}"))
     }
 
     fn first_byte(&mut self, ticket: u64, now_s: f64) {
-        self.beat(now_s);
+        self.tick(now_s);
         let Some(request) = self.requests.get_mut(&ticket) else { return };
         let (router, worker) = (request.router, request.worker);
         let Some(id) = self.id(router, worker) else { return };
@@ -231,7 +247,7 @@ impl Policy for Own {
     }
 
     fn finished(&mut self, ticket: u64, outcome: &Outcome, now_s: f64) {
-        self.beat(now_s);
+        self.tick(now_s);
         let Some(mut request) = self.requests.remove(&ticket) else { return };
         let (now, id) = (timestamp(now_s), self.id(request.router, request.worker));
         if let Some(router) = self.routers.get_mut(request.router) {
@@ -257,7 +273,7 @@ impl Policy for Own {
         if self.routers.is_empty() {
             return;
         }
-        self.beat(now_s);
+        self.tick(now_s);
         let (requests, prefilling) =
             self.counts.get_mut(worker).map_or((0, 0), |counts| counts.most_since(report.taken_at_s));
         let report = LoadReport {
@@ -275,6 +291,9 @@ impl Policy for Own {
         written.unwrap_or_else(|error| panic!("the fleet page is not written: {error:#}"));
     }
 }
+
+/// Between two ticks, seconds: as in the filter, whose ticks come up to twice as often where scrapes do.
+const TICK_INTERVAL_S: f64 = 0.1;
 
 /// Between two heartbeats, seconds: as in the filter.
 const BEAT_INTERVAL_S: f64 = 1.0;

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use warmroute_report::statistics::geometric_mean;
+
 use crate::peer::PEERS;
 use crate::report::row::Row;
-use crate::report::select::{Cell, ORACLE_TTFT, OURS, SERIAL, WORKLOADS, geometric_mean, is_peer, policies, ratios};
+use crate::report::select::{Cell, ORACLE_TTFT, OURS, SERIAL, WORKLOADS, is_peer, policies, ratios};
 
 /// Loads of the marks with one gateway, as a share of what the pool can serve.
 const LOADS: [f64; 3] = [0.6, 0.8, 1.0];

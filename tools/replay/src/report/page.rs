@@ -2,14 +2,18 @@
 
 use std::fmt::Write as _;
 
+use warmroute_report::plot::Plot;
+use warmroute_report::statistics::geometric_mean;
+use warmroute_report::table::Table;
+
 use crate::contestant::STUDY;
 use crate::oracle::ORACLES;
 use crate::peer::PEERS;
 use crate::report::marks::{Mark, Target, marks};
-use crate::report::plot::{Plot, nearest_peer};
+use crate::report::plot::nearest_peer;
 use crate::report::row::Row;
-use crate::report::select::{BATCHING, Cell, HELD_OUT, OURS, SERIAL, WORKLOADS, cells, geometric_mean};
-use crate::report::table::{Entry, Table, cell_table, distance_table, rows_table};
+use crate::report::select::{BATCHING, Cell, HELD_OUT, OURS, SERIAL, WORKLOADS, cells};
+use crate::report::table::{cell_table, distance_table, rows_table};
 
 /// The folder of the plots, beside the page.
 pub const PLOT_FOLDER: &str = "routing-quality";
@@ -80,7 +84,8 @@ fn seeds(rows: &[Row]) -> String {
 }
 
 fn marks_section(marks: &[Mark]) -> String {
-    let line = |mark: &Mark| {
+    let mut table = Table::new(&["mark", "target", "is", "where", ""]);
+    for mark in marks {
         let verdict = match (mark.is_met(), mark.missed_by()) {
             (_, Some(share)) => format!("missed by {:.1} %", 100.0 * share),
             (Some(true), _) => "reached".to_owned(),
@@ -92,11 +97,8 @@ fn marks_section(marks: &[Mark]) -> String {
             String::new()
         };
         let value = mark.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));
-        let texts = [mark.name.clone(), target(mark.target), value, mark.place.clone(), format!("{verdict}{gap}")];
-        texts.into_iter().map(Entry::from).collect()
-    };
-    let header = ["mark", "target", "is", "where", ""].map(str::to_owned).to_vec();
-    let table = Table { header, lines: marks.iter().map(line).collect() };
+        table.row([mark.name.clone(), target(mark.target), value, mark.place.clone(), format!("{verdict}{gap}")]);
+    }
     format!("## Marks\n\nWhat it was to reach, set before it was built.\n\n{}\n", table.markdown())
 }
 
@@ -170,9 +172,10 @@ fn policies_section() -> String {
     let peers = PEERS.iter().map(|peer| (peer.name, peer.doc));
     let oracles = ORACLES.iter().map(|oracle| (oracle.name, oracle.doc));
     let ours = [(OURS, "this plugin's default policy"), (STUDY, "the same with the constants of the study it is from")];
-    let line = |(name, doc): (&str, &str)| vec![Entry::from(format!("`{name}`")), Entry::from(doc.to_owned())];
-    let header = ["policy", "what it does"].map(str::to_owned).to_vec();
-    let table = Table { header, lines: ours.into_iter().chain(peers).chain(oracles).map(line).collect() };
+    let mut table = Table::new(&["policy", "what it does"]);
+    for (name, doc) in ours.into_iter().chain(peers).chain(oracles) {
+        table.row([format!("`{name}`"), doc.to_owned()]);
+    }
     format!("## Policies\n\nOracles are greedy: reference points, not bounds.\n\n{}\n", table.markdown())
 }
 

@@ -116,13 +116,6 @@ pub fn ratios<'a>(
     })
 }
 
-/// The geometric mean of positive numbers; `None` of none.
-#[must_use]
-pub fn geometric_mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value.ln(), count + 1));
-    (count > 0).then(|| (sum / f64::from(count)).exp())
-}
-
 #[cfg(test)]
 pub(crate) mod testing {
     //! Made-up rows.
@@ -207,11 +200,5 @@ mod tests {
         let policies = policies(&rows);
         assert_eq!(policies[0], OURS);
         assert!(policies[policies.len() - 2..].iter().all(|policy| is_oracle(policy)));
-    }
-
-    #[test]
-    fn the_geometric_mean_is_the_exponent_of_the_mean_logarithm() {
-        assert!((geometric_mean([1.0, 4.0].into_iter()).unwrap() - 2.0).abs() < 1e-12);
-        assert_eq!(geometric_mean(std::iter::empty()), None);
     }
 }

@@ -1,75 +1,10 @@
-//! Tables for people, in a terminal and in Markdown.
+//! The run's tables.
 
-use std::fmt::Write as _;
+use warmroute_report::statistics::geometric_mean;
+use warmroute_report::table::{Entry, Table};
 
 use crate::report::row::Row;
-use crate::report::select::{Cell, OURS, cells, geometric_mean, is_oracle, policies, ratios};
-
-/// A table of short texts; the first column is left-aligned, the others right-aligned.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    /// The columns' heads.
-    pub header: Vec<String>,
-    /// Each as long as the header.
-    pub lines: Vec<Vec<Entry>>,
-}
-
-/// One entry of a table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// What it says.
-    pub text: String,
-    /// Whether it is the best of its column.
-    pub is_best: bool,
-}
-
-impl From<String> for Entry {
-    fn from(text: String) -> Self {
-        Self { text, is_best: false }
-    }
-}
-
-impl Table {
-    /// As Markdown, the best of each column in bold.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        let rule: String = (0..self.header.len()).map(|column| if column == 0 { "---|" } else { "---:|" }).collect();
-        let mut text = format!("| {} |\n|{rule}\n", self.header.join(" | "));
-        for line in &self.lines {
-            let entry = |entry: &Entry| match entry.is_best {
-                true => format!("**{}**", entry.text),
-                false => entry.text.clone(),
-            };
-            let _ = writeln!(text, "| {} |", line.iter().map(entry).collect::<Vec<_>>().join(" | "));
-        }
-        text
-    }
-
-    /// In columns of equal width, the best of each column with an asterisk.
-    #[must_use]
-    pub fn plain(&self) -> String {
-        let entry = |entry: &Entry| format!("{}{}", entry.text, if entry.is_best { "*" } else { " " });
-        let header = self.header.iter().map(|head| format!("{head} ")).collect();
-        let lines: Vec<Vec<String>> =
-            std::iter::once(header).chain(self.lines.iter().map(|line| line.iter().map(entry).collect())).collect();
-        let width = |column: usize| {
-            lines.iter().filter_map(|line| line.get(column)).map(|text| text.chars().count()).max().unwrap_or_default()
-        };
-        let mut text = String::new();
-        for line in &lines {
-            let mut padded = String::new();
-            for (column, entry) in line.iter().enumerate() {
-                let width = width(column);
-                let _ = match column {
-                    0 => write!(padded, "{entry:<width$}"),
-                    _ => write!(padded, " {entry:>width$}"),
-                };
-            }
-            let _ = writeln!(text, "{}", padded.trim_end());
-        }
-        text
-    }
-}
+use crate::report::select::{Cell, OURS, cells, is_oracle, policies, ratios};
 
 /// Seconds with three significant digits or so.
 #[must_use]
@@ -118,24 +53,22 @@ pub fn cell_table(rows: &[Row], cell: &Cell) -> Table {
 pub fn rows_table(mut rows: Vec<&Row>) -> Table {
     let place = |row: &Row| (row.policy != OURS, is_oracle(&row.policy));
     rows.sort_by(|a, b| place(a).cmp(&place(b)).then(a.ttft_mean_s.total_cmp(&b.ttft_mean_s)));
-    let heads = COLUMNS.iter().map(|(head, ..)| (*head).to_owned());
+    let heads: Vec<&str> = std::iter::once("policy").chain(COLUMNS.iter().map(|(head, ..)| *head)).collect();
     let best = |column: &Column| {
         let (_, value, _, is_less_better) = *column;
         let values = rows.iter().filter(|row| !is_oracle(&row.policy)).map(|row| value(row));
         if is_less_better { values.fold(f64::INFINITY, f64::min) } else { values.fold(f64::NEG_INFINITY, f64::max) }
     };
     let bests: Vec<f64> = COLUMNS.iter().map(best).collect();
-    let line = |row: &&Row| {
+    let mut table = Table::new(&heads);
+    for row in rows {
         let entry = |(column, best): (&Column, &f64)| Entry {
             text: (column.2)(row),
             is_best: !is_oracle(&row.policy) && (column.1)(row).total_cmp(best).is_eq(),
         };
-        std::iter::once(Entry::from(row.policy.clone())).chain(COLUMNS.iter().zip(&bests).map(entry)).collect()
-    };
-    Table {
-        header: std::iter::once("policy".to_owned()).chain(heads).collect(),
-        lines: rows.iter().map(line).collect(),
+        table.row(std::iter::once(Entry::from(row.policy.as_str())).chain(COLUMNS.iter().zip(&bests).map(entry)));
     }
+    table
 }
 
 /// A policy's distance from ours over all cells that both have.
@@ -187,20 +120,20 @@ pub fn ratio(value: f64) -> String {
 /// The ratios to ours over all cells with one gateway.
 #[must_use]
 pub fn distance_table(rows: &[Row]) -> Table {
-    let header = ["policy", "cells", "mean TTFT / ours", "end to end / ours", "worst cell", "best cell"];
-    let line = |distance: Distance<'_>| {
-        let place = |(value, cell): &(f64, Cell)| format!("{} ({})", ratio(*value), cell.words());
-        let texts = [
+    let place = |(value, cell): &(f64, Cell)| format!("{} ({})", ratio(*value), cell.words());
+    let mut table =
+        Table::new(&["policy", "cells", "mean TTFT / ours", "end to end / ours", "worst cell", "best cell"]);
+    for distance in distances(rows) {
+        table.row([
             distance.policy.to_owned(),
             distance.cells.to_string(),
             ratio(distance.ttft),
             ratio(distance.e2e),
             place(&distance.worst),
             place(&distance.best),
-        ];
-        texts.into_iter().map(Entry::from).collect()
-    };
-    Table { header: header.map(str::to_owned).to_vec(), lines: distances(rows).into_iter().map(line).collect() }
+        ]);
+    }
+    table
 }
 
 #[cfg(test)]
@@ -218,17 +151,13 @@ mod tests {
         ];
         let table = cell_table(&rows, &Cell::new("chat", 0.8, 1));
         let markdown = table.markdown();
-        let order: Vec<&str> = table.lines.iter().map(|line| line[0].text.as_str()).collect();
+        let order: Vec<&str> = table.rows().iter().map(|row| row[0].text.as_str()).collect();
         assert_eq!(order, [OURS, "lmetric", "random", "oracle-ttft"]);
         assert!(markdown.contains("| lmetric | **0.750 ±0.007** |"), "{markdown}");
         assert!(markdown.contains("| **60.0** |") && !markdown.contains("**90.0**"), "{markdown}");
-        assert!(
-            table
-                .plain()
-                .lines()
-                .nth(2)
-                .is_some_and(|line| line.starts_with("lmetric") && line.contains("0.750 ±0.007*"))
-        );
+        let plain = table.plain();
+        let its_line = plain.lines().find(|line| line.trim_start().starts_with("lmetric"));
+        assert!(its_line.is_some_and(|line| line.contains("0.750 ±0.007*")), "{plain}");
     }
 
     #[test]

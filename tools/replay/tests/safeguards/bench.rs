@@ -121,8 +121,10 @@ impl Watched {
         }
     }
 
-    /// After each step the page has to hold what is open, no more and no less.
+    /// After each step the page has to hold what is open, no more and no less, once what waits for the next decision or
+    /// tick is written. No decision is another one for that: each begins by writing it, and knows what it holds itself.
     fn check(&mut self, now_s: f64) {
+        self.own.flush(now_s);
         self.in_flight_max = self.in_flight_max.max(self.open.len());
         let held = in_flight(self.own.store(), now_s, self.workers);
         let prefilling = self.open.values().filter(|open| open.1).count() as u32;
@@ -137,7 +139,8 @@ fn in_flight(store: &MemoryStore, now_s: f64, workers: usize) -> Held {
     let page = store.iter().find(|(key, _)| key.contains("inflight")).map(|(_, bytes)| bytes.to_vec());
     let mut totals = vec![Held::default(); workers];
     // The replay's clock begins a million seconds after the epoch.
-    InflightPage::open(page).unwrap().add_up(Timestamp::from_ms(1_000_000_000 + (now_s * 1e3) as u64), &mut totals);
+    let now = Timestamp::from_ms(1_000_000_000 + (now_s * 1e3) as u64);
+    InflightPage::open(page).unwrap().add_up(u64::MAX, &[], now, &mut totals);
     totals.into_iter().fold(Held::default(), |mut sum, held| {
         sum.add(held);
         sum

@@ -1,30 +1,18 @@
 //! The plots: SVG files whose titles say what they show.
 
-mod panel;
 mod ratio;
-mod scale;
-mod svg;
 
-use self::panel::{HEIGHT, Panel, Series, WIDTH};
-use self::scale::Scale;
-use self::svg::{Anchor, INK, QUIET, Svg};
+use warmroute_report::number::trimmed;
+use warmroute_report::plot::panel::{Emphasis, Panel, Series};
+use warmroute_report::plot::scale::Scale;
+use warmroute_report::plot::{Plot, grid};
+
 use crate::report::row::Row;
 use crate::report::select::{BATCHING, Cell, OURS, WORKLOADS, is_load, is_oracle, is_peer, policies};
 use crate::report::table::{Distance, distances, ratio as ratio_text};
 
 /// The load at which gateways and hit rates are compared, as a share of what the pool can serve.
 pub const LOAD: f64 = 0.8;
-
-/// A plot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plot {
-    /// Its file's name without folder.
-    pub file: &'static str,
-    /// What it shows, a sentence made from the numbers.
-    pub title: String,
-    /// The file's contents.
-    pub svg: String,
-}
 
 /// All plots, in the order of the page.
 #[must_use]
@@ -62,10 +50,10 @@ fn load(rows: &[Row]) -> Plot {
     let make = |workload| Panel {
         x: Scale::steps(loads.clone(), false),
         x_name: "offered load, share of what the pool can serve",
-        x_text: panel::number,
+        x_text: trimmed,
         ..ttft_panel(rows, workload, &one_gateway, |row| row.load)
     };
-    Plot { file: "load.svg", svg: grid(&title, "Mean TTFT over load, one gateway. Lower is better.", make), title }
+    Plot { file: "load.svg", svg: panels(&title, "Mean TTFT over load, one gateway. Lower is better.", make), title }
 }
 
 /// Mean TTFT over the number of gateways, a panel for each workload.
@@ -77,11 +65,11 @@ fn gateways(rows: &[Row]) -> Plot {
     let make = |workload| Panel {
         x: Scale::steps(counts.clone(), true),
         x_name: "gateways that share nothing",
-        x_text: panel::number,
+        x_text: trimmed,
         ..ttft_panel(rows, workload, &at_load, |row| f64::from(row.gateways))
     };
     let what = format!("Mean TTFT over gateways at load {LOAD}. Lower is better.");
-    Plot { file: "gateways.svg", svg: grid(&title, &what, make), title }
+    Plot { file: "gateways.svg", svg: panels(&title, &what, make), title }
 }
 
 /// Mean TTFT over the hit rate, a panel for each workload.
@@ -106,22 +94,29 @@ fn cache(rows: &[Row]) -> Plot {
         Panel {
             x: Scale::share(here.iter().map(|row| row.token_hit_rate)),
             x_name: "prompt tokens found in a worker's cache, %",
-            x_text: |share| panel::number(100.0 * share),
+            x_text: |share| trimmed(100.0 * share),
             ..ttft_panel(rows, workload, &here, |row| row.token_hit_rate)
         }
     };
     let what = format!("Mean TTFT over token hit rate at load {LOAD}, one gateway. Lower and further right is better.");
-    Plot { file: "cache.svg", svg: grid(&title, &what, make), title }
+    Plot { file: "cache.svg", svg: panels(&title, &what, make), title }
 }
 
 /// A panel of mean TTFT in which the x axis is still to be set.
 fn ttft_panel<'a>(rows: &'a [Row], workload: &str, among: &[&'a Row], x: fn(&Row) -> f64) -> Panel<'a> {
     let here: Vec<&Row> = among.iter().copied().filter(|row| row.workload == workload).collect();
+    let rival = rival(rows).map(|peer| peer.policy);
     let series = |policy| {
         let mut points: Vec<(f64, f64)> =
             here.iter().filter(|row| row.policy == policy).map(|row| (x(row), row.ttft_mean_s)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Series { policy, points }
+        let emphasis = match policy {
+            OURS => Emphasis::Ours,
+            policy if is_oracle(policy) => Emphasis::Reference,
+            policy if rival == Some(policy) => Emphasis::Rival,
+            _ => Emphasis::Muted,
+        };
+        Series { name: policy, emphasis, points }
     };
     Panel {
         title: workload.to_owned(),
@@ -130,8 +125,7 @@ fn ttft_panel<'a>(rows: &'a [Row], workload: &str, among: &[&'a Row], x: fn(&Row
         y: Scale::log(here.iter().map(|row| row.ttft_mean_s)),
         x_name: "",
         y_name: "mean TTFT, s",
-        x_text: panel::number,
-        rival: rival(rows).map(|peer| peer.policy),
+        x_text: trimmed,
     }
 }
 
@@ -153,18 +147,9 @@ fn lead_in_words(rows: &[Row], place: &str, cell: impl Fn(&str) -> Cell) -> Stri
     }
 }
 
-/// Panels of all workloads, two in a row.
-fn grid<'a>(title: &str, what: &str, make: impl Fn(&'a str) -> Panel<'a>) -> String {
-    const TOP: f64 = 64.0;
-    let lines = WORKLOADS.len().div_ceil(2) as f64;
-    let mut svg = Svg::new(2.0 * WIDTH, TOP + lines * HEIGHT);
-    svg.bold_text((20.0, 28.0), title, 17.0, Anchor::Start, INK);
-    svg.text((20.0, 50.0), what, 12.0, Anchor::Start, QUIET);
-    for (place, workload) in WORKLOADS.iter().enumerate() {
-        let corner = ((place % 2) as f64 * WIDTH, TOP + (place / 2) as f64 * HEIGHT);
-        make(workload).draw(&mut svg, corner);
-    }
-    svg.finish(title)
+/// A panel for each workload.
+fn panels<'a>(title: &str, what: &str, make: impl FnMut(&'a str) -> Panel<'a>) -> String {
+    grid(title, what, &WORKLOADS.map(make))
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -176,29 +161,10 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use quick_xml::Reader;
-    use quick_xml::events::Event;
+    use warmroute_report::testing::texts;
 
     use super::*;
     use crate::report::select::testing::{full_run, row};
-
-    /// The texts of an SVG; fails if it is not well-formed.
-    fn texts(svg: &str) -> Vec<String> {
-        let mut reader = Reader::from_str(svg);
-        let (mut depth, mut texts) = (0, Vec::new());
-        loop {
-            match reader.read_event().unwrap_or_else(|error| panic!("{error} in {svg}")) {
-                Event::Start(_) => depth += 1,
-                Event::End(_) => depth -= 1,
-                Event::Text(text) => texts.push(text.to_string()),
-                Event::Eof => break,
-                _ => {}
-            }
-        }
-        assert_eq!(depth, 0);
-        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-        texts
-    }
 
     #[test]
     fn every_plot_is_well_formed_and_names_every_policy() {
@@ -217,7 +183,7 @@ mod tests {
         let one = [row(OURS, "chat", 0.8, 1, 0.5, 0.4)];
         for rows in [&one[..], &[]] {
             for plot in plots(rows) {
-                texts(&plot.svg);
+                assert!(texts(&plot.svg).contains(&plot.title), "{}", plot.file);
             }
         }
     }

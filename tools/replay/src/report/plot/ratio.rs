@@ -1,8 +1,10 @@
 //! The plot of distances: each policy's mean TTFT over ours, with its worst cell.
 
-use super::panel::{ORACLE_COLOUR, OUR_COLOUR, PEER_COLOUR, RIVAL_COLOUR, number};
-use super::scale::Scale;
-use super::svg::{Anchor, GRID, INK, QUIET, Stroke, Svg};
+use warmroute_report::number::trimmed;
+use warmroute_report::plot::panel::Emphasis;
+use warmroute_report::plot::scale::Scale;
+use warmroute_report::plot::svg::{Anchor, GRID, INK, QUIET, Stroke, Svg};
+
 use crate::report::row::Row;
 use crate::report::select::{OURS, is_oracle, is_peer};
 use crate::report::table::{Distance, distances, ratio};
@@ -32,9 +34,13 @@ pub(super) fn draw(rows: &[Row], title: &str) -> String {
     let grid = Stroke { colour: GRID, width: 1.0, is_dashed: false };
     for tick in &scale.ticks {
         svg.line((x(*tick), TOP - 6.0), (x(*tick), bottom), grid);
-        svg.text((x(*tick), bottom + 16.0), &format!("{}×", number(*tick)), 11.0, Anchor::Middle, QUIET);
+        svg.text((x(*tick), bottom + 16.0), &format!("{}×", trimmed(*tick)), 11.0, Anchor::Middle, QUIET);
     }
-    svg.line((x(1.0), TOP - 6.0), (x(1.0), bottom), Stroke { colour: OUR_COLOUR, width: 1.5, is_dashed: false });
+    svg.line(
+        (x(1.0), TOP - 6.0),
+        (x(1.0), bottom),
+        Stroke { colour: Emphasis::Ours.colour(), width: 1.5, is_dashed: false },
+    );
     let (faster, slower) = ("← faster than hybrid", "slower than hybrid →");
     svg.text((x(1.0) - 6.0, bottom + 34.0), faster, 11.0, Anchor::End, QUIET);
     svg.text((x(1.0) + 6.0, bottom + 34.0), slower, 11.0, Anchor::Start, QUIET);
@@ -44,20 +50,20 @@ pub(super) fn draw(rows: &[Row], title: &str) -> String {
         let y = line_y(if line >= ours { line + 1 } else { line });
         draw_line(&mut svg, distance, rival, y, &x);
     }
-    svg.bold_text((LEFT - 12.0, line_y(ours) + 4.0), OURS, 13.0, Anchor::End, OUR_COLOUR);
-    svg.dot((x(1.0), line_y(ours)), 6.0, OUR_COLOUR);
+    svg.bold_text((LEFT - 12.0, line_y(ours) + 4.0), OURS, 13.0, Anchor::End, Emphasis::Ours.colour());
+    svg.dot((x(1.0), line_y(ours)), 6.0, Emphasis::Ours.colour());
     svg.finish(title)
 }
 
 fn draw_line(svg: &mut Svg, distance: &Distance<'_>, rival: Option<&str>, y: f64, x: &dyn Fn(f64) -> f64) {
     let colour = match distance.policy {
-        policy if is_oracle(policy) => ORACLE_COLOUR,
-        policy if rival == Some(policy) => RIVAL_COLOUR,
+        policy if is_oracle(policy) => Emphasis::Reference.colour(),
+        policy if rival == Some(policy) => Emphasis::Rival.colour(),
         _ => "#80868b",
     };
     let name_colour = if is_oracle(distance.policy) || rival == Some(distance.policy) { colour } else { INK };
     svg.text((LEFT - 12.0, y + 4.0), distance.policy, 12.0, Anchor::End, name_colour);
-    let reach = Stroke { colour: PEER_COLOUR, width: 2.0, is_dashed: false };
+    let reach = Stroke { colour: Emphasis::Muted.colour(), width: 2.0, is_dashed: false };
     svg.line((x(distance.best.0), y), (x(distance.worst.0), y), reach);
     svg.ring((x(distance.worst.0), y), 4.5, colour);
     svg.dot((x(distance.ttft), y), 5.0, colour);

@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 
 /// The colour of titles and axes' names.
-pub(super) const INK: &str = "#202124";
+pub const INK: &str = "#202124";
 /// The colour of ticks and of what is said beside.
-pub(super) const QUIET: &str = "#5f6368";
+pub const QUIET: &str = "#5f6368";
 /// The colour of grid lines.
-pub(super) const GRID: &str = "#e8eaed";
+pub const GRID: &str = "#e8eaed";
 
 /// A drawing with a white ground.
 #[derive(Debug)]
-pub(super) struct Svg {
+pub struct Svg {
     width: f64,
     height: f64,
     body: String,
@@ -19,31 +19,40 @@ pub(super) struct Svg {
 
 /// Where a text's position is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub enum Anchor {
+    /// At its left end.
     Start,
+    /// In its middle.
     Middle,
+    /// At its right end.
     End,
 }
 
 /// How a line or a shape looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stroke {
+pub struct Stroke {
+    /// As SVG writes it.
     pub colour: &'static str,
+    /// In pixels.
     pub width: f64,
+    /// Whether it has gaps.
     pub is_dashed: bool,
 }
 
 impl Svg {
-    pub(super) const fn new(width: f64, height: f64) -> Self {
+    /// An empty drawing of this size in pixels.
+    #[must_use]
+    pub const fn new(width: f64, height: f64) -> Self {
         Self { width, height, body: String::new() }
     }
 
-    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: Stroke) {
+    /// A straight line.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: Stroke) {
         self.path(&[from, to], stroke);
     }
 
     /// A line through all points.
-    pub(super) fn path(&mut self, points: &[(f64, f64)], stroke: Stroke) {
+    pub fn path(&mut self, points: &[(f64, f64)], stroke: Stroke) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let dashes = if stroke.is_dashed { " stroke-dasharray=\"5 3\"" } else { "" };
         let (colour, width) = (stroke.colour, stroke.width);
@@ -54,28 +63,31 @@ impl Svg {
         );
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, fill: &str) {
+    /// A filled circle.
+    pub fn dot(&mut self, (x, y): (f64, f64), radius: f64, fill: &str) {
         let _ = writeln!(self.body, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"/>");
     }
 
     /// A circle that is not filled.
-    pub(super) fn ring(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
+    pub fn ring(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         let _ = writeln!(
             self.body,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"#ffffff\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
         );
     }
 
-    pub(super) fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, colour: &str) {
+    /// A text on one line.
+    pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, colour: &str) {
         self.styled_text((x, y), text, size, anchor, colour, "");
     }
 
-    pub(super) fn bold_text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, colour: &str) {
+    /// A text that stands out.
+    pub fn bold_text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, colour: &str) {
         self.styled_text((x, y), text, size, anchor, colour, " font-weight=\"600\"");
     }
 
     /// A text that reads upwards, centred.
-    pub(super) fn upward_text(&mut self, (x, y): (f64, f64), text: &str, size: f64, colour: &str) {
+    pub fn upward_text(&mut self, (x, y): (f64, f64), text: &str, size: f64, colour: &str) {
         let turn = format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"");
         self.styled_text((x, y), text, size, Anchor::Middle, colour, &turn);
     }
@@ -94,7 +106,8 @@ impl Svg {
     }
 
     /// The whole file; `description` is for those who cannot see it.
-    pub(super) fn finish(self, description: &str) -> String {
+    #[must_use]
+    pub fn finish(self, description: &str) -> String {
         let Self { width, height, body } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \

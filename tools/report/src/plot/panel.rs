@@ -1,45 +1,81 @@
-//! One panel: a frame with two axes, lines or dots of policies, and their names at the right, each joined to its end.
+//! One panel: a frame with two axes, lines of series, and their names at the right, each joined to its line's end.
 
 use super::scale::Scale;
 use super::svg::{Anchor, GRID, INK, QUIET, Stroke, Svg};
-use crate::report::select::{OURS, is_oracle};
+use crate::number::trimmed;
 
-/// Ours: blue of the Okabe-Ito palette, which all kinds of colour blindness tell apart.
-pub(super) const OUR_COLOUR: &str = "#0072b2";
-/// The oracles: green of the same palette.
-pub(super) const ORACLE_COLOUR: &str = "#009e73";
-/// The peers, muted.
-pub(super) const PEER_COLOUR: &str = "#b4b9bf";
-/// The peer that a title names: vermilion.
-pub(super) const RIVAL_COLOUR: &str = "#d55e00";
+/// What a series is in the comparison that its panel makes; the last two are drawn over the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Emphasis {
+    /// One of many.
+    Muted,
+    /// What nobody can have, or what was calculated: thin and dashed.
+    Reference,
+    /// The one to compare with.
+    Rival,
+    /// What the panel is about.
+    Ours,
+}
 
-/// A policy's points.
+impl Emphasis {
+    /// The colour of its lines: of the Okabe-Ito palette, which all kinds of colour blindness tell apart, or grey.
+    #[must_use]
+    pub const fn colour(self) -> &'static str {
+        match self {
+            Self::Muted => "#b4b9bf",
+            Self::Reference => "#009e73",
+            Self::Rival => "#d55e00",
+            Self::Ours => "#0072b2",
+        }
+    }
+
+    /// Grey that is good for a line is too weak for a name.
+    const fn name_colour(self) -> &'static str {
+        match self {
+            Self::Muted => QUIET,
+            Self::Reference | Self::Rival | Self::Ours => self.colour(),
+        }
+    }
+
+    const fn stands_out(self) -> bool {
+        matches!(self, Self::Rival | Self::Ours)
+    }
+}
+
+/// A named line.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Series<'a> {
-    pub policy: &'a str,
+pub struct Series<'a> {
+    /// Written at its end.
+    pub name: &'a str,
+    /// What it is here.
+    pub emphasis: Emphasis,
+    /// In the order in which the line joins them.
     pub points: Vec<(f64, f64)>,
 }
 
 /// What a panel shows.
 #[derive(Clone, Debug)]
-pub(super) struct Panel<'a> {
+pub struct Panel<'a> {
+    /// Above the frame.
     pub title: String,
+    /// The lines; those without points are left out.
     pub series: Vec<Series<'a>>,
+    /// The axis to the right.
     pub x: Scale,
+    /// The axis upwards.
     pub y: Scale,
-    /// The axes' names, with units.
-    pub x_name: &'static str,
-    pub y_name: &'static str,
-    /// How a value on the x axis is written.
+    /// The name of the axis to the right, with its unit.
+    pub x_name: &'a str,
+    /// The name of the axis upwards, with its unit.
+    pub y_name: &'a str,
+    /// How a value on the axis to the right is written.
     pub x_text: fn(f64) -> String,
-    /// The peer to highlight.
-    pub rival: Option<&'a str>,
 }
 
-/// Size of a panel with its axes and names.
-pub(super) const WIDTH: f64 = 520.0;
-/// As [`WIDTH`].
-pub(super) const HEIGHT: f64 = 310.0;
+/// Width of a panel with its axes and names, pixels.
+pub const WIDTH: f64 = 520.0;
+/// Height of a panel, pixels.
+pub const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 156.0;
 const TOP: f64 = 34.0;
@@ -47,19 +83,9 @@ const BOTTOM: f64 = 44.0;
 /// Between two names.
 const NAME_HEIGHT: f64 = 13.0;
 
-/// The colour of a policy, and whether it stands out.
-pub(super) fn colour(policy: &str, rival: Option<&str>) -> (&'static str, bool) {
-    match policy {
-        OURS => (OUR_COLOUR, true),
-        policy if is_oracle(policy) => (ORACLE_COLOUR, false),
-        policy if rival == Some(policy) => (RIVAL_COLOUR, true),
-        _ => (PEER_COLOUR, false),
-    }
-}
-
 impl Panel<'_> {
     /// Draws the panel with its upper left corner there.
-    pub(super) fn draw(&self, svg: &mut Svg, (left, top): (f64, f64)) {
+    pub fn draw(&self, svg: &mut Svg, (left, top): (f64, f64)) {
         svg.bold_text((left + LEFT, top + 20.0), &self.title, 14.0, Anchor::Start, INK);
         self.draw_axes(svg, (left, top));
         let at = |(x, y): (f64, f64)| {
@@ -68,18 +94,18 @@ impl Panel<'_> {
         };
         // Those that stand out are drawn last, over the others.
         let mut series: Vec<&Series<'_>> = self.series.iter().filter(|series| !series.points.is_empty()).collect();
-        series.sort_by_key(|series| (series.policy == OURS, colour(series.policy, self.rival).1));
+        series.sort_by_key(|series| series.emphasis.stands_out().then_some(series.emphasis));
         for series in &series {
-            let (colour, stands_out) = colour(series.policy, self.rival);
+            let (colour, stands_out) = (series.emphasis.colour(), series.emphasis.stands_out());
             let places: Vec<(f64, f64)> = series.points.iter().map(|point| at(*point)).collect();
             let width = if stands_out { 2.5 } else { 1.25 };
-            svg.path(&places, Stroke { colour, width, is_dashed: is_oracle(series.policy) });
+            svg.path(&places, Stroke { colour, width, is_dashed: series.emphasis == Emphasis::Reference });
             for place in places {
                 svg.dot(place, if stands_out { 4.0 } else { 2.5 }, colour);
             }
         }
-        let ends: Vec<(&str, (f64, f64))> =
-            series.iter().filter_map(|series| Some((series.policy, at(*series.points.last()?)))).collect();
+        let ends: Vec<(&Series<'_>, (f64, f64))> =
+            series.into_iter().filter_map(|series| Some((series, at(*series.points.last()?)))).collect();
         self.draw_names(svg, (left, top), ends);
     }
 
@@ -89,7 +115,7 @@ impl Panel<'_> {
         for tick in &self.y.ticks {
             let y = bottom - self.y.place(*tick) * (HEIGHT - TOP - BOTTOM);
             svg.line((left + LEFT, y), (right, y), grid);
-            svg.text((left + LEFT - 6.0, y + 4.0), &number(*tick), 11.0, Anchor::End, QUIET);
+            svg.text((left + LEFT - 6.0, y + 4.0), &trimmed(*tick), 11.0, Anchor::End, QUIET);
         }
         for tick in &self.x.ticks {
             let x = left + LEFT + self.x.place(*tick) * (WIDTH - LEFT - RIGHT);
@@ -102,18 +128,17 @@ impl Panel<'_> {
     }
 
     /// Names at the right in the order of their ends, moved apart, each with a line to its end.
-    fn draw_names(&self, svg: &mut Svg, (left, top): (f64, f64), mut ends: Vec<(&str, (f64, f64))>) {
+    fn draw_names(&self, svg: &mut Svg, (left, top): (f64, f64), mut ends: Vec<(&Series<'_>, (f64, f64))>) {
         ends.sort_by(|a, b| a.1.1.total_cmp(&b.1.1));
         let wanted: Vec<f64> = ends.iter().map(|(_, (_, y))| *y).collect();
         let names_y = apart(&wanted, NAME_HEIGHT, (top + TOP - 8.0, top + HEIGHT - 6.0));
         let x = left + WIDTH - RIGHT + 28.0;
-        for ((policy, end), name_y) in ends.iter().zip(names_y) {
-            let (line_colour, stands_out) = colour(policy, self.rival);
-            let text_colour = if line_colour == PEER_COLOUR { QUIET } else { line_colour };
-            svg.line(*end, (x - 4.0, name_y), Stroke { colour: line_colour, width: 0.5, is_dashed: false });
-            match stands_out {
-                true => svg.bold_text((x, name_y + 4.0), policy, 12.0, Anchor::Start, text_colour),
-                false => svg.text((x, name_y + 4.0), policy, 11.0, Anchor::Start, text_colour),
+        for ((series, end), name_y) in ends.into_iter().zip(names_y) {
+            let Series { name, emphasis, .. } = series;
+            svg.line(end, (x - 4.0, name_y), Stroke { colour: emphasis.colour(), width: 0.5, is_dashed: false });
+            match emphasis.stands_out() {
+                true => svg.bold_text((x, name_y + 4.0), name, 12.0, Anchor::Start, emphasis.name_colour()),
+                false => svg.text((x, name_y + 4.0), name, 11.0, Anchor::Start, emphasis.name_colour()),
             }
         }
     }
@@ -133,12 +158,6 @@ fn apart(wanted: &[f64], distance: f64, (low, high): (f64, f64)) -> Vec<f64> {
         highest = *place - distance;
     }
     places
-}
-
-/// A number without needless digits.
-pub(super) fn number(value: f64) -> String {
-    // Ticks are multiples of powers of ten, so this rounding only removes what binary fractions add.
-    format!("{}", (value * 1e6).round() / 1e6)
 }
 
 #[cfg(test)]

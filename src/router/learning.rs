@@ -1,0 +1,70 @@
+//! What this VM knows of one pool's page of what was learned: as it was read last, with all that happened here since.
+//!
+//! Every request and every answer teaches something, and all of it is averages and counts that need not be exact to the
+//! millisecond. So the page is read and written when the copy is older than [`SYNC_INTERVAL_MS`], and by the tick: under
+//! load once for many requests, and not twice for each.
+
+use super::lesson::Lesson;
+use crate::shared::PageError;
+use crate::shared::learned::LearnedPage;
+use crate::shared::store::{Store, update};
+use crate::time::Timestamp;
+
+/// What other VMs learned is seen so much later, at the most.
+const SYNC_INTERVAL_MS: u64 = 5;
+
+/// Lessons that wait, at the most.
+const LESSONS_MAX: usize = 128;
+
+/// A copy of the page, and what it has that the page in the store has not.
+#[derive(Debug, Default)]
+pub(super) struct Learning {
+    /// `None` before the first sync.
+    page: Option<LearnedPage>,
+    synced_at: Timestamp,
+    lessons: Vec<Lesson>,
+}
+
+impl Learning {
+    /// The copy, brought up to date if it is old. Tells besides how a write went, if there was one.
+    pub(super) fn page(&mut self, store: &mut impl Store, key: &str, now: Timestamp) -> (&LearnedPage, Outcome) {
+        let is_old = self.page.is_none() || now.ms_between(self.synced_at) >= SYNC_INTERVAL_MS;
+        let outcome = if is_old { self.sync(store, key, now) } else { Ok(true) };
+        (self.page.get_or_insert_default(), outcome)
+    }
+
+    /// Takes a lesson into the copy, and keeps it for the page. Returns whether so many wait that they have to be written.
+    pub(super) fn note(&mut self, lesson: Lesson) -> bool {
+        lesson.apply(self.page.get_or_insert_default());
+        self.lessons.push(lesson);
+        self.lessons.len() >= LESSONS_MAX
+    }
+
+    /// Whether the copy has what the page has not.
+    pub(super) const fn is_ahead(&self) -> bool {
+        !self.lessons.is_empty()
+    }
+
+    /// Reads the page, and writes into it what was learned here since. What loses its race again and again is given up: the
+    /// averages hardly miss it.
+    pub(super) fn sync(&mut self, store: &mut impl Store, key: &str, now: Timestamp) -> Outcome {
+        self.synced_at = now;
+        let lessons = std::mem::take(&mut self.lessons);
+        let updated = update(store, key, |bytes| {
+            let mut page = LearnedPage::open(bytes)?;
+            lessons.iter().for_each(|lesson| lesson.apply(&mut page));
+            Ok(((!lessons.is_empty()).then(|| page.as_bytes().to_vec()), page))
+        });
+        match updated {
+            Ok((page, is_stored)) => {
+                self.page = Some(page);
+                Ok(is_stored)
+            }
+            // On our own: what was learned here is in the copy, and nothing of others ever will be.
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether what was to be written is stored.
+pub(super) type Outcome = Result<bool, PageError>;
