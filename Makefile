@@ -34,7 +34,7 @@ bench-decision: wasm ## Measure how long the plugin takes for a decision, in its
 
 micro: ## Show where a request's microseconds go in the plugin: stages, host calls, and the same stages natively
 	@$(SETUP)/build-wasm.sh --features stage-times --output warmroute-stages.wasm
-	cargo bench --package warmroute-micro --no-default-features --bench stages
+	cargo bench $(PROFILE_TOOLS) --package warmroute-micro --bench stages
 	cargo run $(PROFILE_TOOLS) --package warmroute-micro --bin warmroute-micro -- vm
 
 quality: wasm ## Compare routing over HTTP with Envoy's own; PEERS=1: other routers too; SEEDS=2; DOCS=1: write docs/routing-quality-http.md

@@ -94,7 +94,9 @@ fn marks_section(marks: &[Mark]) -> String {
     }
     format!(
         "## Marks\n\nWhat it may cost, set before it was built. *Within the noise*: the rounds lie as far apart as the \
-         value from its target.\n\n{}\n",
+         value from its target. Streams ask for their `usage`, which makes the plugin read every chunk; of those that do not \
+         it reads none. What the time goes into, and what of it no plugin can avoid: \
+         [What a request costs](../ARCHITECTURE.md#what-a-request-costs).\n\n{}\n",
         table.markdown()
     )
 }
