@@ -263,7 +263,7 @@ fn read_poll(section: &mut Section<'_>) -> PollConfig {
             "the `ORIGINAL_DST` cluster with `use_http_header` that scrapes go through; empty: no scrapes, only the gateway's own in-flight counts",
         ),
         path: section.string("path", &default.path, 1..=NAME_BYTES_MAX, "the path of the engines' metrics page"),
-        interval_ms: section.u32("intervalMs", default.interval_ms, 50..=60_000, "time between two scrapes of one worker; in a pool of many workers longer, so that there are 200 scrapes a second at the most, but no longer than half of `reportMaxAgeMs`"),
+        interval_ms: section.u32("intervalMs", default.interval_ms, 50..=60_000, "time between two scrapes of one worker; in a pool of many workers longer, so that there are 200 scrapes a second at the most, but no longer than a third of `reportMaxAgeMs`"),
         timeout_ms: section.u32("timeoutMs", default.timeout_ms, 10..=60_000, "how long a scrape may take before it has failed"),
         report_age_ms_max: section.u64(
             "reportMaxAgeMs",

@@ -189,6 +189,19 @@ pub(super) fn header(map: HeaderMap, name: &str) -> Option<Vec<u8>> {
     (status == STATUS_OK && !data.is_null()).then(|| take(data, data_bytes))
 }
 
+/// Whether there is a header, if only with an empty value.
+pub(super) fn has_header(map: HeaderMap, name: &str) -> bool {
+    let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    let call = stage::call(HostCall::GetHeader);
+    // SAFETY: `name` is one live slice; the host writes a pointer and a length to valid places.
+    let status = unsafe {
+        imports::proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), &raw mut data, &raw mut data_bytes)
+    };
+    call.end(data_bytes);
+    drop(take(data, data_bytes));
+    status == STATUS_OK
+}
+
 /// Sets a header to one value, whatever it had.
 pub(super) fn set_header(map: HeaderMap, name: &str, value: &str) -> bool {
     let call = stage::call(HostCall::ChangeHeader);

@@ -36,6 +36,8 @@ pub(super) struct Stream {
     /// What is asked of the router; its pool is the one that the stream is routed to, and only then is it ours.
     ask: Ask,
     exchange: Exchange,
+    /// Whether the destination header is ours.
+    has_destination: bool,
     /// Whether the answer will tell its `usage`, as far as the request says.
     tells_usage: bool,
     /// Reads the answer's `usage`; `None` where nothing is to be read.
@@ -68,6 +70,7 @@ impl Stream {
             stage: Stage::Passing,
             ask: Ask::default(),
             exchange: Exchange::default(),
+            has_destination: false,
             tells_usage: false,
             usage: None,
             is_complete: false,
@@ -82,7 +85,7 @@ impl Stream {
     /// What a client says of the destination must never choose a host: a decision has replaced it, whatever else goes on
     /// goes on without it.
     fn guard_destination(&self, action: Action) -> Action {
-        if action == Action::Continue && self.exchange.decision().is_none() {
+        if action == Action::Continue && !self.has_destination {
             abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
         }
         action
@@ -207,9 +210,8 @@ impl Stream {
             return;
         };
         plugin.keep_slot(self.ask.pool);
-        if !abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations(plugin, self.ask.pool, &decision)) {
-            abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
-        }
+        let destinations = destinations(plugin, self.ask.pool, &decision);
+        self.has_destination = abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations);
         stage::end(Work::SetHeader);
         plugin.stats.record(Stat::DecisionUs, abi::now().as_ns().saturating_sub(started_ns) / 1_000);
         plugin.stats.count(Stat::Routed);
@@ -226,7 +228,7 @@ impl Stream {
     pub(super) fn on_response_headers(&mut self) {
         // An upstream that echoes headers must not tell the client where requests are sent, on whatever path. To find that
         // there is none costs less than to remove what is not there.
-        if abi::header(HeaderMap::Response, DESTINATION_HEADER).is_some() {
+        if abi::has_header(HeaderMap::Response, DESTINATION_HEADER) {
             abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
         }
         if !matches!(self.stage, Stage::Reading(_) | Stage::Sent) {
@@ -235,10 +237,9 @@ impl Stream {
         self.stage = Stage::Answered;
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
-        let status = status(HeaderMap::Response);
-        // The host keeps the address of a worker that it tried in vain: its own answers have it too, and are no success.
-        let is_success = (200..300).contains(&status);
-        let details = if is_success { None } else { abi::property("response\0code_details") };
+        // The host keeps the address of a worker that it tried in vain: its own answers have it too. Nor does their status
+        // tell: to a gRPC request all of them are 200.
+        let details = abi::property("response\0code_details");
         let is_of_worker = details.as_ref().is_none_or(|details| details == VIA_UPSTREAM);
         let address = abi::property("upstream\0address").unwrap_or_default();
         let address = String::from_utf8_lossy(&address);
@@ -250,7 +251,7 @@ impl Stream {
                 Source::Host { tried: tried.filter(|_| details.is_some_and(|details| is_workers_fault(&details))) }
             }
         };
-        let status = if is_of_worker { status } else { 0 };
+        let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
         stage::end(Work::ResponseHeaders);
         let answerer =
             plugin.router.answered(&mut SharedData, self.ask.pool, &mut self.exchange, source, status, abi::now());

@@ -183,6 +183,7 @@ impl Pool {
     pub fn hold(&mut self, worker: WorkerId, request: Held) {
         if let Some(held) = self.held.get_mut(usize::from(worker.0)) {
             held.add(request);
+            self.is_slot_behind = true;
         }
     }
 
@@ -190,6 +191,7 @@ impl Pool {
     pub fn release(&mut self, worker: WorkerId, request: Held) {
         if let Some(held) = self.held.get_mut(usize::from(worker.0)) {
             held.subtract(request);
+            self.is_slot_behind = true;
         }
     }
 
@@ -204,10 +206,10 @@ impl Pool {
         (self.slot_written_at, self.is_slot_behind) = (now, false);
     }
 
-    /// What this VM holds has changed. Returns whether its slot should be written at once; else it was a moment ago and
-    /// the VM is busy: the next decision or tick takes the change along.
-    pub fn note_slot_behind(&mut self, now: Timestamp) -> bool {
-        self.is_slot_behind = true;
+    /// Whether a change of what this VM holds should be written at once; else its slot was a moment ago and the VM is
+    /// busy: the next decision or tick takes the change along.
+    #[must_use]
+    pub fn is_slot_due(&self, now: Timestamp) -> bool {
         let is_busy = self.held.iter().map(|held| held.requests).sum::<u32>() >= BUSY_REQUESTS;
         !is_busy || now.ms_between(self.slot_written_at) >= SLOT_INTERVAL_MS
     }

@@ -91,10 +91,10 @@ impl PollSchedule {
 }
 
 /// Between two scrapes of one worker: as configured, and longer in a large pool, where each scrape of a page as long as
-/// vLLM's takes most of a millisecond of Envoy's time; but never so long that a report is too old before the next one.
+/// vLLM's takes most of a millisecond of Envoy's time; but never so long that a report is too old before the next one, or the one after it where a scrape fails.
 fn interval_ms(members: usize, poll: &PollConfig) -> u64 {
     let configured_ms = u64::from(poll.interval_ms);
-    let spaced_ms = (members as u64).saturating_mul(SPACING_MS).min(poll.report_age_ms_max / 2);
+    let spaced_ms = (members as u64).saturating_mul(SPACING_MS).min(poll.report_age_ms_max / 3);
     configured_ms.max(spaced_ms).min(u64::from(u32::MAX))
 }
 
@@ -150,8 +150,8 @@ mod tests {
             (4, poll(500, 5_000), 500),
             (100, poll(500, 5_000), 500),
             (200, poll(500, 5_000), 1_000),
-            (512, poll(500, 5_000), 2_500),
-            (512, poll(500, 1_500), 750),
+            (512, poll(500, 5_000), 1_666),
+            (512, poll(500, 1_500), 500),
             (512, poll(10_000, 20_000), 10_000),
         ] {
             assert_eq!(interval_ms(members, &poll), want_ms, "{members} {poll:?}");

@@ -190,6 +190,31 @@ fn a_worker_that_fails_again_and_again_is_left_alone_and_tried_with_one_request(
 }
 
 #[test]
+fn a_failing_worker_is_tried_by_one_vm_and_not_by_each() {
+    let mut gateway = Gateway::new(3, 4, r#""hybrid""#);
+    let bad = WorkerId(1);
+    for request in 0..200 {
+        gateway.now = gateway.now.plus_ms(1);
+        let (mut exchange, decision) = gateway.decide(0, &text(&format!("request {request}"), 2_000));
+        let worker = decision.picks.first().unwrap();
+        gateway.answer(&mut exchange, Source::Worker(worker), if worker == bad { 503 } else { 200 });
+        gateway.finish(&mut exchange, None);
+    }
+    gateway.now = gateway.now.plus_ms(998);
+    // All VMs have looked a moment before its time is over, and decide again when it is.
+    let mut tried = 0;
+    for ms in 0..4 {
+        gateway.now = gateway.now.plus_ms(ms);
+        for vm in 0..4 {
+            let (mut exchange, decision) = gateway.decide(vm, &text(&format!("probe {ms} {vm}"), 2_000));
+            tried += u32::from(decision.picks.first() == Some(bad));
+            gateway.routers[vm].end(&mut gateway.store, 0, &mut exchange, None, gateway.now);
+        }
+    }
+    assert!(tried <= 1, "tried {tried} times");
+}
+
+#[test]
 fn the_host_that_cannot_reach_a_worker_counts_against_it_and_a_client_that_leaves_does_not() {
     let mut gateway = Gateway::hybrid(2);
     let (mut exchange, decision) = gateway.decide(0, &text("one", 2_000));

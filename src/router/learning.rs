@@ -4,7 +4,7 @@
 //! millisecond. So the page is read and written when the copy is older than [`SYNC_INTERVAL_MS`], and by the tick: under
 //! load once for many requests, and not twice for each.
 
-use super::lesson::Lesson;
+use super::lesson::{Event, Lesson};
 use crate::shared::PageError;
 use crate::shared::learned::LearnedPage;
 use crate::shared::store::{Store, update};
@@ -22,20 +22,26 @@ pub(super) struct Learning {
     /// `None` before the first sync.
     page: Option<LearnedPage>,
     synced_at: Timestamp,
+    /// Whether a worker is left alone for its failures: whoever tries it again must know what others tried.
+    has_failing: bool,
     lessons: Vec<Lesson>,
 }
 
 impl Learning {
     /// The copy, brought up to date if it is old. Tells besides how a write went, if there was one.
     pub(super) fn page(&mut self, store: &mut impl Store, key: &str, now: Timestamp) -> (&LearnedPage, Outcome) {
-        let is_old = self.page.is_none() || now.ms_between(self.synced_at) >= SYNC_INTERVAL_MS;
+        let is_old = self.page.is_none() || self.has_failing || now.ms_between(self.synced_at) >= SYNC_INTERVAL_MS;
         let outcome = if is_old { self.sync(store, key, now) } else { Ok(true) };
         (self.page.get_or_insert_default(), outcome)
     }
 
     /// Takes a lesson into the copy, and keeps it for the page. Returns whether so many wait that they have to be written.
     pub(super) fn note(&mut self, lesson: Lesson) -> bool {
-        lesson.apply(self.page.get_or_insert_default());
+        let page = self.page.get_or_insert_default();
+        lesson.apply(page);
+        if matches!(lesson.event, Event::Failed { .. }) {
+            self.has_failing = page.has_failing();
+        }
         self.lessons.push(lesson);
         self.lessons.len() >= LESSONS_MAX
     }
@@ -57,6 +63,7 @@ impl Learning {
         });
         match updated {
             Ok((page, is_stored)) => {
+                self.has_failing = page.has_failing();
                 self.page = Some(page);
                 Ok(is_stored)
             }

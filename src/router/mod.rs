@@ -207,7 +207,7 @@ impl Router {
 
     /// Writes what this VM has in flight in a pool, unless it was written a moment ago: then the next decision does.
     fn publish_soon(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) {
-        if self.pools.get_mut(pool).is_some_and(|pool| pool.note_slot_behind(now)) {
+        if self.pools.get(pool).is_some_and(|pool| pool.is_slot_due(now)) {
             self.publish(store, pool, now);
         }
     }

@@ -1,6 +1,6 @@
 //! What the answers have taught: how much each worker's cache keeps, who fails, how many bytes make a token.
 //!
-//! Written with every decision (odometers) and every answer. Rows are by [`WorkerId`]; a row of an earlier generation
+//! Every decision (odometers) and every answer changes it; each VM has a copy and writes now and then. Rows are by [`WorkerId`]; a row of an earlier generation
 //! tells nothing of the worker that is there now.
 
 use zerocopy::little_endian::{F32, U16, U32, U64};
@@ -231,6 +231,12 @@ impl LearnedPage {
     pub fn worker(&self, id: WorkerId, generation: u32) -> LearnedWorker {
         let row = self.rows().get(usize::from(id.0)).filter(|row| row.generation.get() == generation);
         row.map_or(LearnedWorker::UNKNOWN, Row::learned)
+    }
+
+    /// Whether any worker failed so often in a row that it is left alone, or was until a moment ago.
+    #[must_use]
+    pub fn has_failing(&self) -> bool {
+        self.rows().iter().any(|row| row.failures >= FAILURES_MIN)
     }
 
     /// Changes what was learned of the worker in its present generation.

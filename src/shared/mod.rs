@@ -9,7 +9,7 @@
 //! | `warmroute/inflight/<pool>` | [`inflight`]: requests in flight, per VM and worker | every VM its own slot |
 //! | `warmroute/lease/<pool>` | [`lease`]: which VM polls the pool | whoever holds or takes it |
 //! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
-//! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, with each decision and answer |
+//! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, every 5 ms at the most |
 //! | `warmroute/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
 //! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!

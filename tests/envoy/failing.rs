@@ -68,3 +68,20 @@ async fn a_worker_that_refuses_connections_costs_few_retries_though_nobody_scrap
     wait_served(&world, gone, 10_000).await?;
     world.wait_inflight_zero().await
 }
+
+#[tokio::test]
+async fn an_answer_of_envoy_itself_is_no_success_though_its_status_is_200() -> Result<()> {
+    let mut world = World::of(2).start().await?;
+    for worker in &mut world.workers {
+        worker.stop().await;
+    }
+    // To what calls itself a gRPC request Envoy's own answers are 200, with the error in another header.
+    let headers = [("content-type", "application/grpc")];
+    let reply = world.client().post(CHAT, &headers, fresh(1).to_string()).await?;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    world.wait_count("answered_by_host_total", 1).await?;
+    for answered in ["answered_first_pick_total", "answered_later_pick_total", "answered_other_total"] {
+        assert_eq!(world.count(answered).await?, 0, "{answered}");
+    }
+    world.end().await
+}
