@@ -2,7 +2,7 @@
 //!
 //! Without the feature `stage-times` all marks are empty and leave nothing in the plugin. With it the time since the last
 //! mark belongs to the stage whose end is marked, host calls included; these are also told by their kind. The clock is
-//! the host's and handed in ([`set_clock`]). A reading of it is a host call itself: [`Times`] holds what was measured,
+//! the host's and handed in (`set_clock`). A reading of it is a host call itself: `Times` holds what was measured,
 //! and how often and how long the clock was read for it, so that whoever prints the times can take that out.
 //!
 //! A thread has one sum of all, as a VM has one thread.

@@ -1,5 +1,5 @@
 //! Counts the instructions of the stages: this process runs them all under valgrind's callgrind, which collects in
-//! [`measured`] alone and writes what it collected each time that function returns.
+//! `measured` alone and writes what it collected each time that function returns.
 
 use std::fs;
 use std::hint::black_box;
@@ -76,7 +76,7 @@ pub fn count(program: &Path, folder: &Path) -> Result<Counts> {
     Ok(counts)
 }
 
-/// A dump's number and its instructions; `None` for a dump that is not of [`measured`], as the last one, at the end.
+/// A dump's number and its instructions; `None` for a dump that is not of `measured`, as the last one, at the end.
 fn read_dump(text: &str) -> Option<(u32, u64)> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     field("desc: Trigger: ").filter(|trigger| trigger.ends_with(MEASURED))?;
