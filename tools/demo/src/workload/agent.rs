@@ -29,7 +29,7 @@ const FAN_OUT_PERCENT: u32 = 20;
 const SUB_AGENTS: Span = Span(3, 6);
 const SUB_AGENT_TURNS: Span = Span(2, 4);
 const SUB_TASK_BYTES: Span = Span(200, 800);
-/// What one sub-agent reports.
+/// What a branch of a task comes back with.
 const FINDING_BYTES: Span = Span(300, 900);
 const OUTPUT_TOKENS: Span = Span(24, 120);
 
