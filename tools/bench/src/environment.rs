@@ -4,11 +4,12 @@ use std::fs;
 use std::process::Command;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use warmroute_harness::artefacts::Artefacts;
 
-/// The machine, the versions and the command.
-#[derive(Debug, Clone, Serialize)]
+/// The machine, the versions and the command: `environment.json`; what the file lacks is empty.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Environment {
     /// UTC, at the start.
     pub date: String,

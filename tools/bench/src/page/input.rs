@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::row::Row;
 
 /// Everything that was measured.
@@ -16,35 +17,11 @@ pub(super) struct Results {
     /// `summary.json`.
     pub rows: Vec<Row>,
     /// `environment.json`.
-    pub machine: Machine,
+    pub machine: Environment,
     /// `growth.json`; empty if that was not run.
     pub points: Vec<Point>,
     /// `stages.json`; empty if that was not run.
     pub stages: Vec<StageRow>,
-}
-
-/// What `environment.json` tells; what it lacks is empty.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(super) struct Machine {
-    /// UTC, at the start.
-    pub date: String,
-    /// As typed behind the program's name.
-    pub command_line: Vec<String>,
-    /// Cores that could be used.
-    pub cores: usize,
-    /// The first core's name.
-    pub processor: String,
-    /// With its version.
-    pub kernel: String,
-    /// As Envoy prints its version.
-    pub envoy: String,
-    /// Bytes of the plugin.
-    pub plugin_bytes: u64,
-    /// Of the minute before.
-    pub load_average_before: String,
-    /// Of the last minute.
-    pub load_average_after: String,
 }
 
 /// One point of a curve: `growth.json` is an array of them.

@@ -1,7 +1,8 @@
 //! Made-up results.
 
-use super::input::{Machine, Point, Results, StageRow};
+use super::input::{Point, Results, StageRow};
 use super::select::{BASE, Cell, LARGE_BODY_BYTES, OURS, RIVAL};
+use crate::environment::Environment;
 use crate::row::Row;
 
 /// A row whose other numbers follow from these.
@@ -92,7 +93,7 @@ pub(super) fn full_results() -> Results {
     };
     Results {
         rows: full_run(),
-        machine: Machine {
+        machine: Environment {
             date: "2026-01-02T03:04:05Z".to_owned(),
             command_line: ["cost", "--full", "--peers"].map(str::to_owned).to_vec(),
             cores: 2,
@@ -102,6 +103,7 @@ pub(super) fn full_results() -> Results {
             plugin_bytes: 700_000,
             load_average_before: "0.50".to_owned(),
             load_average_after: "2.10".to_owned(),
+            cpu_noise_max: 0.0,
         },
         points,
         stages: vec![

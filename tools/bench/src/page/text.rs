@@ -7,12 +7,13 @@ use warmroute_report::statistics::median;
 use warmroute_report::table::Table;
 
 use super::growth::CURVES;
-use super::input::{Machine, Results};
+use super::input::Results;
 use super::marks::{Mark, Target, marks};
 use super::plots::cost_in_words;
 use super::select::{AXES, Cell, PICKER, cells};
 use super::tables::{axis_table, cell_table, layers, missing, stream_table};
 use super::{PLOT_FOLDER, Paths, stages};
+use crate::environment::Environment;
 use crate::row::Row;
 
 /// Writes the page.
@@ -49,7 +50,7 @@ pub(super) fn gaps(results: &Results, paths: &Paths) -> Vec<String> {
     if stages::shown(&results.stages).is_empty() {
         gaps.push("stages".to_owned());
     }
-    if results.machine == Machine::default() {
+    if results.machine == Environment::default() {
         gaps.push("environment".to_owned());
     }
     gaps
@@ -101,7 +102,7 @@ fn marks_section(marks: &[Mark]) -> String {
     )
 }
 
-fn machine_section(machine: &Machine, rows: &[Row]) -> String {
+fn machine_section(machine: &Environment, rows: &[Row]) -> String {
     let or = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
     let mut table = Table::new(&["", ""]);
     let rounds = rows.iter().map(|row| row.rounds);
