@@ -32,6 +32,8 @@ pub struct LoadReport {
     pub started_at_s: Option<f64>,
     /// The LoRA adapters that its requests use.
     pub adapters: Adapters,
+    /// The base models that it serves, hashed as adapters are, for requests call both "model". Empty = untold.
+    pub models: AdapterList,
 }
 
 impl LoadReport {
@@ -44,6 +46,7 @@ impl LoadReport {
         kv_blocks: None,
         started_at_s: None,
         adapters: Adapters::UNTOLD,
+        models: AdapterList::EMPTY,
     };
 
     /// Requests at the worker, in queue and batch; one of the two unknown counts as 0, `None` if both are.

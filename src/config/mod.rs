@@ -4,14 +4,22 @@
 //! page (docs/configuration.md) all come from those declarations.
 
 pub mod error;
+mod poll;
+mod pool;
 pub mod reader;
+mod request;
 mod wire;
 
 pub use error::ConfigError;
+pub use poll::PollConfig;
+pub use pool::PoolConfig;
 pub use reader::{KeyDoc, Section};
+pub use request::RequestConfig;
 
 use crate::schedule::{POLICIES, Policy};
-use crate::worker::WORKERS_MAX;
+use poll::read_poll;
+use pool::read_pool;
+use request::read_request;
 
 /// All that the operator decides.
 #[derive(Debug)]
@@ -73,41 +81,6 @@ pub struct IndexConfig {
     pub kv_tokens_assumed: u32,
 }
 
-/// One pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolConfig {
-    /// The Envoy cluster whose requests it serves.
-    pub cluster: String,
-    /// Its workers' addresses, all different.
-    pub workers: Vec<String>,
-}
-
-/// How workers are scraped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PollConfig {
-    /// The `ORIGINAL_DST` cluster that scrapes go through; empty = no scrapes.
-    pub cluster: String,
-    /// The path of the engines' metrics page.
-    pub path: String,
-    /// Between two scrapes of one worker.
-    pub interval_ms: u32,
-    /// How long a scrape may take.
-    pub timeout_ms: u32,
-    /// A report this old is not used.
-    pub report_age_ms_max: u64,
-    /// So many failed scrapes in a row make a worker unavailable.
-    pub failures_max: u32,
-}
-
-/// What of a request is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestConfig {
-    /// What comes before `/chat/completions` and `/completions` in the paths that are routed.
-    pub path_prefixes: Vec<String>,
-    /// At this many bytes of body the decision is made, and the rest streams through.
-    pub scan_bytes_max: usize,
-}
-
 impl Config {
     /// Checks what the host hands over: JSON text, or a `google.protobuf.Struct` in its binary form.
     ///
@@ -121,20 +94,6 @@ impl Config {
     #[must_use]
     pub fn describe() -> Vec<KeyDoc> {
         reader::describe(read_config)
-    }
-}
-
-impl Default for PollConfig {
-    /// The documented defaults, with scrapes off.
-    fn default() -> Self {
-        Self {
-            cluster: String::new(),
-            path: "/metrics".to_owned(),
-            interval_ms: 500,
-            timeout_ms: 1_000,
-            report_age_ms_max: 5_000,
-            failures_max: 2,
-        }
     }
 }
 
@@ -240,71 +199,6 @@ fn read_policy(section: &mut Section<'_>) -> (&'static str, Box<dyn Policy>) {
     // `one_of` gives one of the names or the default, which a test holds to be one of them.
     let chosen = POLICIES.iter().find(|registration| registration.name == name).unwrap_or(&FALLBACK_POLICY);
     (chosen.name, (chosen.build)(section))
-}
-
-fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig {
-    let cluster =
-        section.required_string("cluster", 1..=NAME_BYTES_MAX, "the name of the Envoy cluster that the pool is");
-    let workers =
-        section.list("workers", 1..=WORKERS_MAX, "the workers; the cluster has the same endpoints", |section, _| {
-            section.address("address", "where the worker listens, as the cluster's endpoint has it; no host names")
-        });
-    refuse_repeated(section, "workers", workers.iter().map(String::as_str), "workers with different addresses");
-    PoolConfig { cluster, workers }
-}
-
-fn read_poll(section: &mut Section<'_>) -> PollConfig {
-    let default = PollConfig::default();
-    let poll = PollConfig {
-        cluster: section.string(
-            "cluster",
-            &default.cluster,
-            0..=NAME_BYTES_MAX,
-            "the `ORIGINAL_DST` cluster with `use_http_header` that scrapes go through; empty: no scrapes, only the gateway's own in-flight counts",
-        ),
-        path: section.string("path", &default.path, 1..=NAME_BYTES_MAX, "the path of the engines' metrics page"),
-        interval_ms: section.u32("intervalMs", default.interval_ms, 50..=60_000, "time between two scrapes of one worker; in a pool of many workers longer, so that there are 200 scrapes a second at the most, but no longer than a third of `reportMaxAgeMs`"),
-        timeout_ms: section.u32("timeoutMs", default.timeout_ms, 10..=60_000, "how long a scrape may take before it has failed"),
-        report_age_ms_max: section.u64(
-            "reportMaxAgeMs",
-            default.report_age_ms_max,
-            100..=600_000,
-            "a report this old is not used: the worker's load is then unknown",
-        ),
-        failures_max: section.u32(
-            "unhealthyAfter",
-            default.failures_max,
-            1..=100,
-            "so many failed scrapes in a row make a worker unavailable; one that succeeds makes it available",
-        ),
-    };
-    if section.is_clean() && u64::from(poll.interval_ms) * 2 > poll.report_age_ms_max {
-        // Scrapes keep their interval only about: at less than two of them reports would be too old now and then.
-        section.refuse("intervalMs", "at most half of poll.reportMaxAgeMs");
-    }
-    if section.is_clean() && u64::from(poll.timeout_ms) > poll.report_age_ms_max {
-        section.refuse("timeoutMs", "at most poll.reportMaxAgeMs");
-    }
-    poll
-}
-
-fn read_request(section: &mut Section<'_>) -> RequestConfig {
-    RequestConfig {
-        path_prefixes: section.strings(
-            "pathPrefixes",
-            &["/v1"],
-            1..=16,
-            0..=NAME_BYTES_MAX,
-            "what comes before `/chat/completions` and `/completions` in the paths that are routed",
-        ),
-        scan_bytes_max: usize::try_from(section.u64(
-            "scanBytesMax",
-            262_144,
-            1_024..=16_777_216,
-            "at this many bytes of body the worker is chosen and the rest streams through. The route's `request_body_buffer_limit` must be at least this plus the listener's `per_connection_buffer_limit_bytes`. A model that stands beyond these bytes is not seen: such a conversation moves once, when it grows past them",
-        ))
-        .unwrap_or(usize::MAX),
-    }
 }
 
 /// Refuses the list at `key` if two of `names` are equal. Sorted, so that a thousand workers cost no million steps.

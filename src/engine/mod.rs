@@ -149,6 +149,7 @@ pub fn read_report(page: &[u8], dialect: &Dialect) -> Result<LoadReport, PageErr
             (Some(labels), Some(sample)) => labels.read(&sample),
             _ => Adapters::UNTOLD,
         },
+        models: AdapterList::EMPTY,
     };
     let names_load = dialect.gauges.iter().zip(&tallies).any(|(gauge, tally)| {
         matches!(gauge.field, Field::Waiting | Field::Running | Field::KvUsage) && !matches!(tally, Tally::Absent)
@@ -263,6 +264,7 @@ mod tests {
             kv_blocks: None,
             started_at_s: None,
             adapters: Adapters::UNTOLD,
+            models: AdapterList::EMPTY,
         };
         const ZERO: LoadReport = LoadReport { waiting: Some(0.0), ..EMPTY };
         const CASES: &[(&str, &str, LoadReport)] = &[
@@ -402,6 +404,7 @@ mod tests {
             kv_blocks: all(&blocks, 1.0, 1e9).map(|()| blocks.iter().sum()),
             started_at_s: all(&s, 1.0, 1e11).map(|()| max(&s)),
             adapters: Adapters::UNTOLD,
+            models: AdapterList::EMPTY,
         };
         let names_load = ![&w, &u, &u_old].iter().all(|numbers| numbers.is_empty());
         names_load.then_some(report).ok_or(PageError::NothingKnown)

@@ -75,6 +75,7 @@ mod tests {
         started_at_s: Some(1_795_955_044.35),
         // The captured server runs without LoRA.
         adapters: Adapters::UNTOLD,
+        models: AdapterList::EMPTY,
     };
 
     #[test]

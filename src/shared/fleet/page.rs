@@ -99,7 +99,16 @@ impl FleetWorker {
             running: row.running_adapters.to_list(),
             waiting: row.waiting_adapters.to_list(),
         };
-        let report = LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters };
+        let report = LoadReport {
+            waiting,
+            running,
+            kv_usage,
+            block_tokens,
+            kv_blocks,
+            started_at_s,
+            adapters,
+            models: AdapterList::EMPTY,
+        };
         let taken_at = Timestamp::from_ns(row.taken_ns.get());
         Self {
             address: String::from_utf8_lossy(address).into_owned(),
@@ -120,7 +129,8 @@ impl FleetWorker {
             address_bytes += 1;
         }
         let dated = self.report.unwrap_or_default();
-        let LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters } = dated.report;
+        let LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters, models: _ } =
+            dated.report;
         Row {
             address,
             address_bytes,
