@@ -4,6 +4,7 @@
 //! page (docs/configuration.md) all come from those declarations.
 
 pub mod error;
+mod models;
 mod poll;
 mod pool;
 pub mod reader;
@@ -16,7 +17,9 @@ pub use pool::PoolConfig;
 pub use reader::{KeyDoc, Section};
 pub use request::RequestConfig;
 
+use crate::model::ModelAlias;
 use crate::schedule::{POLICIES, Policy};
+use models::read_models;
 use poll::read_poll;
 use pool::read_pool;
 use request::read_request;
@@ -32,6 +35,10 @@ pub struct Config {
     pub poll: PollConfig,
     /// What of a request is read.
     pub request: RequestConfig,
+    /// Names of models that are replaced in the body.
+    pub models: Vec<ModelAlias>,
+    /// The request header that tells the route which model the body asks for; empty = none.
+    pub model_header: String,
     /// Where a client names its session.
     pub session: SessionConfig,
     /// The index of the workers' caches.
@@ -111,8 +118,29 @@ fn read_config(section: &mut Section<'_>) -> Config {
     ));
     let route_names = policies.iter().skip(1).map(|policy| policy.route_name.as_str());
     refuse_repeated(section, "routePolicies", route_names, "policies with different names");
-    let pools = section.list("pools", 1..=POOLS_MAX, "the pools; one for each Envoy cluster of workers", read_pool);
+    let pools = section.list(
+        "pools",
+        0..=POOLS_MAX,
+        "the pools, one for each Envoy cluster of workers; none only where all that is to be done is to read models",
+        read_pool,
+    );
     refuse_repeated(section, "pools", pools.iter().map(|pool| pool.cluster.as_str()), "pools with different clusters");
+    let pool_models = || pools.iter().flat_map(|pool| &pool.models);
+    refuse_repeated(section, "pools", pool_models().map(String::as_str), "pools with different models");
+    let models = read_models(section);
+    let model_header = read_header_name(
+        section,
+        "modelHeader",
+        "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none",
+    );
+    if section.is_clean() && model_header.is_empty() {
+        if pools.is_empty() {
+            section.refuse("pools", &format!("a list of 1 to {POOLS_MAX} objects, or modelHeader a header"));
+        }
+        if pool_models().next().is_some() {
+            section.refuse("modelHeader", "the header by which routes know the models of pools");
+        }
+    }
     let session = section.section(
         "session",
         "how a client names its session; nothing is read where nothing is named",
@@ -123,6 +151,8 @@ fn read_config(section: &mut Section<'_>) -> Config {
     }
     Config {
         policies,
+        models,
+        model_header,
         session,
         index: section.section("index", "what is remembered of the workers' KV caches", read_index),
         gateways: section.u32(
@@ -153,17 +183,22 @@ fn read_policy_at(section: &mut Section<'_>, route_name: String) -> NamedPolicy 
 }
 
 fn read_session(section: &mut Section<'_>) -> SessionConfig {
-    const NONE: &str = "";
-    let mut name = |key, doc| section.string(key, NONE, 0..=NAME_BYTES_MAX, doc);
-    let session = SessionConfig {
-        header: name("header", "a request header, as in `x-session-id`"),
+    let header = read_header_name(section, "header", "a request header, as in `x-session-id`");
+    let mut name = |key, doc| section.string(key, "", 0..=NAME_BYTES_MAX, doc);
+    SessionConfig {
+        header,
         cookie: name("cookie", "a cookie, where the header is absent"),
         body_key: name("bodyKey", "a string at the top of the body, as in `user`, where both are absent"),
-    };
-    if section.is_clean() && !session.header.bytes().all(is_header_byte) {
-        section.refuse("header", "a header's name in lower case");
     }
-    session
+}
+
+/// The name of a request header; empty if none is written.
+fn read_header_name(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> String {
+    let name = section.string(key, "", 0..=NAME_BYTES_MAX, doc);
+    if section.is_clean() && !name.bytes().all(is_header_byte) {
+        section.refuse(key, "a header's name in lower case");
+    }
+    name
 }
 
 /// What stands in the name of a header as the host hands it over.
@@ -252,7 +287,7 @@ mod tests {
         assert_eq!(config.pools[0].workers, ["10.0.0.1:8000"]);
         assert_eq!(config.request.path_prefixes, ["/v1"]);
         assert!(!config.response_headers);
-        assert_eq!(error(""), "pools is missing, must be a list of 1 to 64 objects");
+        assert_eq!(error(""), "pools is missing, must be a list of 1 to 64 objects, or modelHeader a header");
     }
 
     #[test]
@@ -272,6 +307,18 @@ mod tests {
         }
         let cases = [
             Case { config: with(r#""poll": {"intervalMs": 0}"#), want: "poll.intervalMs is 0, must be 50 to 60000" },
+            Case {
+                config: with(r#""modelHeader": "X-Model""#),
+                want: r#"modelHeader is "X-Model", must be a header's name in lower case"#,
+            },
+            Case {
+                config: with(r#""models": [{"name": "a", "targets": [{"name": "b", "weight": 0}]}]"#),
+                want: r#"must be a list with a weight above 0"#,
+            },
+            Case {
+                config: MINIMAL.replace(r#""workers""#, r#""models": ["large"], "workers""#),
+                want: "modelHeader is missing, must be the header by which routes know the models of pools",
+            },
             Case { config: with(r#""policy": "prefix-hsh""#), want: r#"policy.name is "prefix-hsh", known: hybrid, "# },
             Case {
                 config: with(r#""policy": {"name": "random", "loadFactor": 2}"#),

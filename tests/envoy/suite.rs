@@ -8,6 +8,7 @@ mod failure;
 mod held;
 mod hit_rate;
 mod hostile;
+mod models;
 mod operations;
 mod routes;
 mod routing;
