@@ -40,7 +40,7 @@ macro_rules! stats {
 }
 
 stats! {
-    Requests Counter "warmroute_requests_total" "POST requests to a routed path of a pool"
+    Requests Counter "warmroute_requests_total" "requests of a pool that are routed: POST to the path of a format that is read, and with `request.otherRequests: least-load` all others"
     Routed Counter "warmroute_routed_total" "requests sent with a decision"
     DecisionTurn Counter "warmroute_decision_turn_total" "decisions: it was the worker's turn (`round-robin`)"
     DecisionDrawn Counter "warmroute_decision_drawn_total" "decisions: the worker was drawn (`random`)"

@@ -29,6 +29,8 @@ use request::read_request;
 pub struct Config {
     /// The policies: the one for all routes first, then those that a route's metadata may name. At least one.
     pub policies: Vec<NamedPolicy>,
+    /// The policy of requests that are read by no format: the number of one that no route can name. `None`: they pass.
+    pub other_policy: Option<usize>,
     /// The pools, at least one, each with another cluster.
     pub pools: Vec<PoolConfig>,
     /// How workers are scraped.
@@ -128,9 +130,8 @@ fn read_config(section: &mut Section<'_>) -> Config {
     let pool_models = || pools.iter().flat_map(|pool| &pool.models);
     refuse_repeated(section, "pools", pool_models().map(String::as_str), "pools with different models");
     let models = read_models(section);
-    let model_header = read_header_name(
+    let model_header = read_model_header(
         section,
-        "modelHeader",
         "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none",
     );
     if section.is_clean() && model_header.is_empty() {
@@ -149,8 +150,15 @@ fn read_config(section: &mut Section<'_>) -> Config {
     if section.is_clean() && session.is_empty() && policies.iter().any(|policy| policy.name == SESSION_POLICY) {
         section.refuse("session", "an object that says where sessions are named, as the policy `session` is used");
     }
+    let request = section.section("request", "what of a request is read", read_request);
+    let other_policy = request.routes_others.then(|| {
+        let policy = (FALLBACK_POLICY.build)(section);
+        policies.push(NamedPolicy { route_name: String::new(), name: FALLBACK_POLICY.name, policy });
+        policies.len() - 1
+    });
     Config {
         policies,
+        other_policy,
         models,
         model_header,
         session,
@@ -163,7 +171,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
         ),
         pools,
         poll: section.section("poll", "how workers are asked for their load", read_poll),
-        request: section.section("request", "what of a request is read", read_request),
+        request,
         response_headers: section.bool(
             "responseHeaders",
             false,
@@ -197,6 +205,17 @@ fn read_header_name(section: &mut Section<'_>, key: &'static str, doc: &'static 
     let name = section.string(key, "", 0..=NAME_BYTES_MAX, doc);
     if section.is_clean() && !name.bytes().all(is_header_byte) {
         section.refuse(key, "a header's name in lower case");
+    }
+    name
+}
+
+/// As [`read_header_name`], for one that is written too: those that frame a request or choose its worker are not for that.
+fn read_model_header(section: &mut Section<'_>, doc: &'static str) -> String {
+    const KEY: &str = "modelHeader";
+    const TAKEN: &[&str] = &["content-length", "transfer-encoding", "host", "x-gateway-destination-endpoint"];
+    let name = read_header_name(section, KEY, doc);
+    if section.is_clean() && TAKEN.contains(&name.as_str()) {
+        section.refuse(KEY, "a header of its own");
     }
     name
 }
@@ -253,7 +272,7 @@ const SESSION_POLICY: &str = "session";
 /// Policies of single routes, at the most.
 const ROUTE_POLICIES_MAX: usize = 16;
 
-/// Only for the type's sake: see `read_policy`.
+/// For requests that no format reads; and in `read_policy` for the type's sake.
 const FALLBACK_POLICY: crate::schedule::PolicyRegistration = crate::schedule::policy::LEAST_LOAD;
 
 /// Pools of one plugin, at the most: each costs pages in shared data and a lease.

@@ -101,7 +101,10 @@ impl Stream {
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return Action::Continue };
         self.is_cluster_stale = model::remove_header(&plugin);
-        let Some(api) = api(&plugin) else { return Action::Continue };
+        let Some(api) = api(&plugin) else {
+            self.route_other(&mut plugin);
+            return Action::Continue;
+        };
         let is_encoded = !is_end && headers::is_encoded();
         if !is_end && !is_encoded && model::chooses_route(&plugin) {
             self.ask.session = named_session(&plugin.router.config().session);
@@ -127,6 +130,16 @@ impl Stream {
         }
         self.stage = Stage::Reading(api);
         Action::Pause
+    }
+
+    /// A request that no format reads: it is not looked at, but may be sent where the load is least.
+    fn route_other(&mut self, plugin: &mut Plugin) {
+        let Some(policy) = plugin.router.config().other_policy else { return };
+        if self.enter_pool(plugin, None) {
+            self.ask.policy = policy;
+            self.ask.prompt_bytes = announced_bytes().unwrap_or_default();
+            self.decide(plugin, abi::now().as_ns());
+        }
     }
 
     /// Whether the stream is routed to one of our pools: then pool and policy are noted, and it is ours to its end.
@@ -246,7 +259,8 @@ fn api(plugin: &Plugin) -> Option<Api> {
 
 /// The number of the policy that the route chooses.
 fn route_policy(plugin: &Plugin) -> usize {
-    let policies = &plugin.router.config().policies;
+    let config = plugin.router.config();
+    let policies = config.policies.get(..config.other_policy.unwrap_or(config.policies.len())).unwrap_or_default();
     let name = if policies.len() > 1 { abi::property(ROUTE_POLICY) } else { None };
     let Some(name) = name else { return 0 };
     policies.iter().position(|policy| policy.route_name.as_bytes() == name).unwrap_or_else(|| {

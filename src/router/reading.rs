@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Router, session_hash};
 use crate::model::ModelAlias;
-use crate::prefix::seed;
+use crate::prefix::{SkipLines, seed};
 use crate::request::{Api, InferenceRequest, ParseError, parse, top_text};
 use crate::stage::{self, Stage};
 use crate::worker::AdapterHash;
@@ -91,7 +91,12 @@ impl Router {
     /// Hashes the prompt as one for the model `name`; returns its bytes.
     fn read_as(&mut self, name: &[u8], request: &InferenceRequest<'_>) -> u64 {
         let salt = request.cache_salt.map(|salt| salt.decoded());
-        self.read_with(seed(name, salt.as_deref()), |chain| request.feed_prompt(chain))
+        self.chain.reset(seed(name, salt.as_deref()));
+        match self.config.request.skip_lines.as_slice() {
+            [] => request.feed_prompt(&mut self.chain),
+            begins => request.feed_prompt(&mut SkipLines::new(begins, &mut self.chain)),
+        }
+        self.chain.prompt_bytes()
     }
 
     /// The model that a request is forwarded for, where anybody is to be told.
