@@ -10,6 +10,7 @@ mod hit_rate;
 mod hostile;
 mod models;
 mod operations;
+mod requests;
 mod routes;
 mod routing;
 mod samples;
