@@ -6,20 +6,20 @@ use super::reader::Section;
 /// What of a request is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestConfig {
-    /// What comes before `/chat/completions` and `/completions` in the paths that are routed.
-    pub path_prefixes: Vec<String>,
+    /// Below which paths requests are read. Empty = all.
+    pub base_paths: Vec<String>,
     /// At this many bytes of body the decision is made, and the rest streams through.
     pub scan_bytes_max: usize,
 }
 
 pub(super) fn read_request(section: &mut Section<'_>) -> RequestConfig {
     RequestConfig {
-        path_prefixes: section.strings(
-            "pathPrefixes",
-            &["/v1"],
+        base_paths: section.strings(
+            "basePaths",
+            &[""],
             1..=16,
             0..=NAME_BYTES_MAX,
-            "what comes before `/chat/completions` and `/completions` in the paths that are routed",
+            "requests are read if their path lies below one of these, as `/code/v1/completions` lies below `/code`, and ends as a request format's paths do",
         ),
         scan_bytes_max: usize::try_from(section.u64(
             "scanBytesMax",

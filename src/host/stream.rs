@@ -121,7 +121,7 @@ impl Stream {
     /// Whether the request is one that we route: then its pool is noted.
     fn claim(&mut self, plugin: &Plugin) -> Option<Api> {
         let path = abi::header(HeaderMap::Request, ":path")?;
-        let api = Api::from_path(&path, &plugin.router.config().request.path_prefixes)?;
+        let api = Api::from_path(&path, &plugin.router.config().request.base_paths)?;
         if abi::header(HeaderMap::Request, ":method")? != b"POST" {
             return None;
         }

@@ -60,7 +60,7 @@ pub struct Reading {
     pub prompt_bytes: u64,
     /// Whether all of the prompt was read.
     pub is_whole: bool,
-    /// The adapter that it may be for: its model's name.
+    /// The adapter that it may be for: the one that it names, else its model's name.
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that it names.
     pub session: Option<u64>,
@@ -142,6 +142,7 @@ impl Router {
         let request = parse(api, body, is_truncated)?;
         stage::end(Stage::Parse);
         let (model, salt) = (request.model.decoded(), request.cache_salt.map(|salt| salt.decoded()));
+        let adapter = request.adapter.unwrap_or(request.model).decoded();
         let prompt_bytes = self.read_with(seed(&model, salt.as_deref()), |chain| request.feed_prompt(chain));
         stage::end(Stage::FeedAndHash);
         let body_key = &self.config.session.body_key;
@@ -154,7 +155,7 @@ impl Router {
         Ok(Reading {
             prompt_bytes: body_bytes.filter(|_| is_truncated).map_or(prompt_bytes, scale),
             is_whole: !is_truncated,
-            adapter: (!model.is_empty()).then(|| AdapterHash::of(&model)),
+            adapter: (!adapter.is_empty()).then(|| AdapterHash::of(&adapter)),
             session: named.and_then(|name| session_hash(&name.decoded())),
             tells_usage: request.tells_usage,
         })
