@@ -218,3 +218,43 @@ fn hostile_shapes_cost_no_more_than_their_bytes() {
         assert_eq!(request.model.raw(), b"");
     }
 }
+
+#[test]
+fn images_that_lie_about_their_size_feed_no_more_than_the_bound() {
+    // The shortest headers that say that they are huge, names of any length, and nothing at all.
+    let contents = ["R0lGODlh////", "iVBORw0KGgoAAAANSUhEUgD//wAA//8=", "a", "", "https://a.example/b.png"];
+    let mut chain = Chain::new();
+    for content in contents {
+        let list = vec![format!("\"{content}\""); 5_000].join(",");
+        let bodies = [
+            (Api::Generate, format!(r#"{{"text":"","image_data":[{list}]}}"#)),
+            (Api::Generate, format!(r#"{{"text":"","video_data":[{list}]}}"#)),
+            (Api::OllamaChat, format!(r#"{{"messages":[{{"role":"user","images":[{list}]}}]}}"#)),
+        ];
+        for (api, body) in &bodies {
+            let request = parse(*api, body.as_bytes(), false).unwrap();
+            let mut counter = Counter::default();
+            request.feed_prompt(&mut counter);
+            assert!(counter.bytes <= AMPLIFICATION_MAX * body.len(), "{content}: {} of {}", counter.bytes, body.len());
+            chain.reset(0);
+            request.feed_prompt(&mut chain);
+            assert!(chain.blocks().len() <= BLOCKS_MAX);
+        }
+    }
+}
+
+#[test]
+fn what_nests_deeply_is_read_a_bounded_number_of_times() {
+    let nested = |levels: usize| {
+        let open = r#"{"type":"tool_result","content":["#.repeat(levels);
+        let close = "]}".repeat(levels);
+        format!(r#"{{"messages":[{{"role":"user","content":[{open}"x"{close}]}}]}}"#)
+    };
+    for levels in [1, 6, 100, 200] {
+        let mut counter = Counter::default();
+        let body = nested(levels);
+        parse(Api::AnthropicMessages, body.as_bytes(), false).unwrap().feed_prompt(&mut counter);
+        // Below the depth that is followed all is fed as one JSON value.
+        assert!(counter.calls < 40 && counter.bytes <= body.len(), "{levels} levels: {} calls", counter.calls);
+    }
+}
