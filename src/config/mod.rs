@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(config.policies[0].name, DEFAULT_POLICY);
         assert_eq!(config.poll, PollConfig::default());
         assert_eq!(config.pools[0].workers, ["10.0.0.1:8000"]);
-        assert_eq!(config.request.path_prefixes, ["/v1"]);
+        assert_eq!(config.request.base_paths, [""]);
         assert!(!config.response_headers);
         assert_eq!(error(""), "pools is missing, must be a list of 1 to 64 objects, or modelHeader a header");
     }

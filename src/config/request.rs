@@ -7,8 +7,8 @@ use crate::prefix::LINE_BEGIN_BYTES_MAX;
 /// What of a request is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestConfig {
-    /// What comes before `/chat/completions` and `/completions` in the paths that are routed.
-    pub path_prefixes: Vec<String>,
+    /// Below which paths requests are read. Empty = all.
+    pub base_paths: Vec<String>,
     /// Lines of a prompt that begin so are not hashed.
     pub skip_lines: Vec<String>,
     /// Whether requests that are read by no format are sent to the worker with the least load.
@@ -19,12 +19,12 @@ pub struct RequestConfig {
 
 pub(super) fn read_request(section: &mut Section<'_>) -> RequestConfig {
     RequestConfig {
-        path_prefixes: section.strings(
-            "pathPrefixes",
-            &["/v1"],
+        base_paths: section.strings(
+            "basePaths",
+            &[""],
             1..=16,
             0..=NAME_BYTES_MAX,
-            "what comes before `/chat/completions` and `/completions` in the paths that are routed",
+            "requests are read if their path lies below one of these, as `/code/v1/completions` lies below `/code`, and ends as a request format's paths do",
         ),
         skip_lines: section.strings(
             "skipLines",

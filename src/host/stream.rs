@@ -253,7 +253,7 @@ impl Stream {
 /// The API that a request is for; `None` if it is none that is read.
 fn api(plugin: &Plugin) -> Option<Api> {
     let path = abi::header(HeaderMap::Request, ":path")?;
-    let api = Api::from_path(&path, &plugin.router.config().request.path_prefixes)?;
+    let api = Api::from_path(&path, &plugin.router.config().request.base_paths)?;
     (abi::header(HeaderMap::Request, ":method")? == b"POST").then_some(api)
 }
 

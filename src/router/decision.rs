@@ -41,7 +41,8 @@ pub struct Ask {
 impl Ask {
     /// Takes in what the body says; a session that was named before stays.
     pub fn take_in(&mut self, reading: &Reading) {
-        self.is_read = true;
+        // What is not computed is in no cache afterwards: it is decided by load, and recorded nowhere.
+        self.is_read = reading.builds_cache;
         self.prompt_bytes = reading.prompt_bytes;
         self.is_whole = reading.is_whole;
         self.adapter = reading.adapter;

@@ -23,11 +23,14 @@ pub struct Body<'b> {
 /// What a body says of its request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Bytes of the prompt as it was hashed; an estimate of all of it where only a part was read.
+    /// Bytes of the prompt as it was hashed; an estimate of all of it where only a part was read. 0 where the worker does
+    /// not compute the prompt.
     pub prompt_bytes: u64,
+    /// Whether the worker computes the prompt, and so has it in its KV cache afterwards.
+    pub builds_cache: bool,
     /// Whether all of the prompt was read.
     pub is_whole: bool,
-    /// The adapter that it may be for: its model's name.
+    /// The adapter that it may be for: the one that it names, else its model's name.
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that it names.
     pub session: Option<u64>,
@@ -79,9 +82,14 @@ impl Router {
         let prompt_bytes = self.read_as(name, &request);
         stage::end(Stage::FeedAndHash);
         Ok(Reading {
-            prompt_bytes: if body.is_truncated { whole_prompt_bytes(prompt_bytes, body) } else { prompt_bytes },
+            prompt_bytes: match api.builds_cache() {
+                false => 0,
+                true if body.is_truncated => whole_prompt_bytes(prompt_bytes, body),
+                true => prompt_bytes,
+            },
+            builds_cache: api.builds_cache(),
             is_whole: !body.is_truncated,
-            adapter: (!name.is_empty()).then(|| AdapterHash::of(name)),
+            adapter: adapter_of(&request, name),
             session: named,
             tells_usage: request.tells_usage,
             model,
@@ -128,6 +136,13 @@ impl Router {
         };
         Some(self.config.models.iter().find(find)?.pick(conversation)?.name.clone())
     }
+}
+
+/// The adapter that a request for the model `name` may be for.
+fn adapter_of(request: &InferenceRequest<'_>, name: &[u8]) -> Option<AdapterHash> {
+    let adapter = request.adapter.map(|adapter| adapter.decoded());
+    let adapter = adapter.as_deref().unwrap_or(name);
+    (!adapter.is_empty()).then(|| AdapterHash::of(adapter))
 }
 
 /// What was not read is taken to be as much prompt for its bytes as what was; up to a bound, for it is only announced.

@@ -85,7 +85,7 @@ impl Stream {
     /// The destinations, where they are known without the body.
     fn on_request_headers(&mut self, picker: &mut Picker, head: &HttpHeaders) -> Option<String> {
         let config = picker.router.config();
-        let api = Api::from_path(head.value(":path")?, &config.request.path_prefixes)?;
+        let api = Api::from_path(head.value(":path")?, &config.request.base_paths)?;
         if head.value(":method")? != b"POST" {
             return None;
         }
