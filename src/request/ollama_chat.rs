@@ -3,7 +3,7 @@
 //! The prompt: tools, how much to think (`think`), then `messages`, whose images stand beside the text. Where OpenAI's chat
 //! can say the same the same is fed. Answers are streams unless asked otherwise, and all tell their usage at the end.
 //!
-//! Source: ollama/ollama 0.12, `docs/api.md`, "Generate a chat completion".
+//! Source: ollama/ollama, `docs/api.md`, "Generate a chat completion".
 
 use super::format::Format;
 use super::message::feed_messages;

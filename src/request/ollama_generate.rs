@@ -4,7 +4,7 @@
 //! message, `prompt` as a user's with its images, and `suffix`; the server puts `prompt` into a chat template. With `raw` it
 //! does not, and `prompt` is fed as a completion's.
 //!
-//! Source: ollama/ollama 0.12, `docs/api.md`, "Generate a completion".
+//! Source: ollama/ollama, `docs/api.md`, "Generate a completion".
 
 use super::completions::{feed_prompts, feed_suffix};
 use super::content::feed_media_list;

@@ -4,7 +4,7 @@
 //! query is what they all begin with, so it is fed once and first.
 //!
 //! Sources: Cohere API reference, "Rerank"; Jina AI, "Reranker API"; vLLM, "OpenAI-Compatible Server", "Re-rank API";
-//! huggingface/text-embeddings-inference 1.8, `router/src/http/types.rs`, `RerankRequest`.
+//! huggingface/text-embeddings-inference, `router/src/http/types.rs`, `RerankRequest`.
 
 use super::content::feed_part;
 use super::format::Format;

@@ -120,19 +120,3 @@ pub(super) fn fed(api: Api, body: &[u8], is_truncated: bool) -> Option<Recorder>
 pub(super) fn written(api: Api, body: &str) -> String {
     fed(api, body.as_bytes(), false).unwrap().written()
 }
-
-/// Every file is listed, and every format has a file.
-#[cfg(not(target_arch = "wasm32"))]
-#[test]
-fn every_file_is_in_the_list_and_every_format_has_one() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/testdata/requests");
-    let mut files: Vec<String> = std::fs::read_dir(folder)
-        .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().into_string().unwrap().strip_suffix(".json").map(str::to_owned))
-        .collect();
-    files.sort();
-    assert_eq!(files, SAMPLES.iter().map(|sample| sample.name).collect::<Vec<_>>());
-    for api in Api::ALL {
-        assert!(SAMPLES.iter().any(|sample| sample.api() == api), "{}", api.name());
-    }
-}

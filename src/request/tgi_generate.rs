@@ -3,7 +3,7 @@
 //! The prompt is `inputs`, a text, images within it as Markdown links. `parameters.adapter_id` names an adapter. An answer
 //! tells the prompt's tokens only in its details (`input_length`), which a stream has if `parameters.details` asks for them.
 //!
-//! Sources: huggingface/text-generation-inference 3.3, `router/src/lib.rs` (`GenerateRequest`, `GenerateParameters`,
+//! Sources: huggingface/text-generation-inference, `router/src/lib.rs` (`GenerateRequest`, `GenerateParameters`,
 //! `StreamDetails`) and `router/src/server.rs` (`generate_stream_internal`).
 
 use super::completions::feed_prompts;
