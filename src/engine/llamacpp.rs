@@ -1,6 +1,8 @@
 //! The metrics of llama.cpp's server.
 //!
-//! Source: LLAMASOURCE
+//! Source: `server_task_result_metrics::to_metrics` in `tools/server/server-task.cpp` of build b11434, after which the page
+//! in `tests/testdata` is written; for the older gauge of the cache the same function at the beginning of 2025, in
+//! `examples/server`.
 
 use super::{Dialect, Field, Gauge};
 
@@ -31,7 +33,7 @@ mod tests {
     const PAGE: &str = include_str!("../../tests/testdata/llamacpp-b11434-metrics.txt");
 
     #[test]
-    fn the_captured_page_reads_as_the_engine_was() {
+    fn the_page_reads_as_the_engine_was() {
         let want = LoadReport { waiting: Some(2.0), running: Some(2.0), ..LoadReport::UNKNOWN };
         let read = |page: &str| PageReader::new(Engine::Auto, &[]).read(page.as_bytes(), None);
         assert_eq!(read(PAGE), Ok(want));

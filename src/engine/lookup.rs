@@ -37,6 +37,15 @@ impl<T: Copy> Lookup<T> {
     }
 }
 
+#[cfg(test)]
+impl<T: Copy> Lookup<T> {
+    /// Whether `name` has to be compared with another one.
+    pub(super) fn compares(&self, name: &[u8]) -> bool {
+        let number = bucket(name);
+        self.starts[number] < self.starts[number + 1]
+    }
+}
+
 /// The length and two of the bytes in which the metrics of one engine differ.
 #[inline]
 fn bucket(name: &[u8]) -> usize {

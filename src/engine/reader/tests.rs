@@ -283,3 +283,25 @@ fn copies_of_one_number_count_once_a_rank_and_ranks_beyond_the_bound_void_it() {
     assert_eq!(waiting(&lines(&many[..600])), Some(600.0));
     assert_eq!(waiting(&lines(&many)), None);
 }
+
+/// Most lines of a long page are of histograms. They cost the search for their end and a look into a table.
+#[test]
+fn of_a_page_of_500_kb_only_the_lines_of_gauges_are_read_beyond_their_names() {
+    const PAGE: &str = include_str!("../../../tests/testdata/vllm-0.32.0-metrics.txt");
+    let mut page = PAGE.to_owned();
+    for engine in (1..).take_while(|engine| engine * PAGE.len() < 500_000) {
+        page += &PAGE.replace("engine=\"0\"", &format!("engine=\"{engine}\""));
+    }
+    let reader = PageReader::new(Engine::Auto, &[]);
+    let (lines, compared) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let samples = prometheus::samples(page.as_bytes(), |name| {
+        lines.set(lines.get() + 1);
+        compared.set(compared.get() + usize::from(reader.names.compares(name)));
+        reader.names.near(name)
+    });
+    let read = samples.count();
+    let (lines, compared): (usize, usize) = (lines.get(), compared.get());
+    assert!(lines > 4_000, "{lines} lines");
+    assert!(read < lines / 50, "{read} of {lines} lines were read");
+    assert!(compared < lines / 4, "{compared} of {lines} names were compared");
+}
