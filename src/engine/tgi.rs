@@ -7,7 +7,7 @@
 
 use super::{Dialect, Field, Gauge};
 
-/// What TGI says. Nothing of its KV cache, and of its model only the name in other pages.
+/// What TGI says: nothing of its KV cache, and nothing of its model.
 pub static TGI: Dialect = Dialect {
     name: "tgi",
     gauges: &[Gauge::new(Field::Waiting, "tgi_queue_size"), Gauge::new(Field::Running, "tgi_batch_current_size")],
