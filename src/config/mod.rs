@@ -13,7 +13,7 @@ mod wire;
 
 pub use error::ConfigError;
 pub use poll::PollConfig;
-pub use pool::PoolConfig;
+pub use pool::{MetricsConfig, PoolConfig, WorkerConfig};
 pub use reader::{KeyDoc, Section};
 pub use request::RequestConfig;
 
@@ -303,7 +303,7 @@ mod tests {
         let config = Config::from_bytes(MINIMAL.as_bytes()).unwrap();
         assert_eq!(config.policies[0].name, DEFAULT_POLICY);
         assert_eq!(config.poll, PollConfig::default());
-        assert_eq!(config.pools[0].workers, ["10.0.0.1:8000"]);
+        assert_eq!(config.pools[0].addresses().collect::<Vec<_>>(), ["10.0.0.1:8000"]);
         assert_eq!(config.request.base_paths, [""]);
         assert!(!config.response_headers);
         assert_eq!(error(""), "pools is missing, must be a list of 1 to 64 objects, or modelHeader a header");

@@ -56,9 +56,7 @@ impl Router {
     /// A router for `config`. `owner` must differ from that of every other router of this Envoy, `random` may be any.
     #[must_use]
     pub fn new(config: Config, owner: u64, random: u64) -> Self {
-        let pool =
-            |pool: &crate::config::PoolConfig| Pool::new(&pool.cluster, &pool.workers, config.index.pages, owner);
-        let pools = config.pools.iter().map(pool).collect();
+        let pools = config.pools.iter().map(|pool| Pool::configured(pool, config.index.pages, owner)).collect();
         let learning = config.pools.iter().map(|_| Learning::default()).collect();
         Self {
             config,

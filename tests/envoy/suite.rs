@@ -3,6 +3,7 @@
 mod bench;
 mod bodies;
 mod comparison;
+mod engines;
 mod failing;
 mod failure;
 mod held;

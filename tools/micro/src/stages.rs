@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use anyhow::{Context, Result};
 use warmroute::config::{Config, IndexConfig};
-use warmroute::engine;
+use warmroute::engine::{Engine, PageReader};
 use warmroute::exchange::{Exchange, Source};
 use warmroute::prefix::{Chain, seed};
 use warmroute::request::{Api, parse};
@@ -243,9 +243,9 @@ fn of_answers(stages: &mut Vec<NativeStage>) -> Result<()> {
 
     for (name, bytes) in [("60KB", 60_000), ("500KB", 500_000)] {
         let page = inputs::metrics_page(bytes);
+        let reader = PageReader::new(Engine::Auto, &[]);
         stages.push(NativeStage::new("read_report", name, move || {
-            engine::read_report(black_box(&page), engine::DIALECTS[0])
-                .map_or(0, |report| report.running.unwrap_or_default() as u64)
+            reader.read(black_box(&page), None).map_or(0, |report| report.running.unwrap_or_default() as u64)
         }));
     }
 
