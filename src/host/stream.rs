@@ -15,6 +15,7 @@ use crate::schedule::policy::Needs;
 use crate::stage::{self, Stage as Work};
 use crate::stats::Stat;
 use crate::time::Timestamp;
+use crate::worker::WorkerId;
 
 /// Where the cluster's `override_host` policy finds the workers to try, in order.
 ///
@@ -42,6 +43,10 @@ pub(super) struct Stream {
     tells_usage: bool,
     /// Reads the answer's `usage`; `None` where nothing is to be read.
     usage: Option<UsageReader>,
+    /// The worker whose new response's name is to be read in the answer.
+    response_maker: Option<WorkerId>,
+    /// Whether it is a request of the Responses API.
+    is_response: bool,
     /// Whether the answer has come to its end: what a part of it says teaches nothing.
     is_complete: bool,
 }
@@ -73,6 +78,8 @@ impl Stream {
             has_destination: false,
             tells_usage: false,
             usage: None,
+            response_maker: None,
+            is_response: false,
             is_complete: false,
         }
     }
@@ -126,6 +133,7 @@ impl Stream {
             return None;
         }
         self.ask.pool = plugin.router.find_pool(&abi::property("xds\0cluster_name")?)?;
+        self.is_response = api == Api::Responses;
         Some(api)
     }
 
@@ -144,7 +152,9 @@ impl Stream {
     fn wants_body(&self, plugin: &Plugin) -> bool {
         let config = plugin.router.config();
         let needs = config.policies.get(self.ask.policy).map_or(Needs::Nothing, |policy| policy.policy.needs());
-        needs > Needs::Nothing || (self.ask.session.is_none() && !config.session.body_key.is_empty())
+        needs > Needs::Nothing
+            || self.is_response
+            || (self.ask.session.is_none() && !config.session.body_key.is_empty())
     }
 
     /// `body_bytes` have been buffered so far.
@@ -192,6 +202,7 @@ impl Stream {
                 self.ask.is_whole = reading.is_whole;
                 self.ask.adapter = reading.adapter;
                 self.ask.session = self.ask.session.or(reading.session);
+                self.ask.previous = reading.previous;
                 self.decide(plugin, started_ns);
             }
             Err(error) => {
@@ -263,7 +274,11 @@ impl Stream {
             Answerer::Other => Stat::AnsweredOther,
             Answerer::Host => Stat::AnsweredByHost,
         });
-        if self.tells_usage && self.exchange.credit().is_some() {
+        self.response_maker = match source {
+            Source::Worker(worker) if self.is_response && (200..300).contains(&status) => Some(worker),
+            _ => None,
+        };
+        if self.response_maker.is_some() || (self.tells_usage && self.exchange.credit().is_some()) {
             // Of a compressed answer it finds nothing, which is as good as not reading it.
             self.usage = Some(UsageReader::default());
         }
@@ -300,6 +315,14 @@ impl Stream {
             stage::end(Work::ReadAnswer);
             reader.feed(&bytes);
             stage::end(Work::ReadUsage);
+            if let (Some(worker), Some(response)) = (self.response_maker, reader.response())
+                && let Ok(mut plugin) = self.plugin.try_borrow_mut()
+            {
+                // Before the client can read it: the next request may come at once.
+                self.response_maker = None;
+                plugin.router.note_response(&mut SharedData, self.ask.pool, worker, response);
+                plugin.count_incidents();
+            }
         }
         if self.stage != Stage::Answered {
             return;

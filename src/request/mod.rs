@@ -31,6 +31,8 @@ pub enum Api {
     ChatCompletions,
     /// `POST /completions`.
     Completions,
+    /// `POST /responses`.
+    Responses,
 }
 
 impl Api {
@@ -44,6 +46,7 @@ impl Api {
         path_prefixes.iter().find_map(|prefix| match path.strip_prefix(prefix.as_bytes())? {
             b"/chat/completions" => Some(Self::ChatCompletions),
             b"/completions" => Some(Self::Completions),
+            b"/responses" => Some(Self::Responses),
             _ => None,
         })
     }
@@ -165,6 +168,7 @@ struct Members<'a> {
     messages: Option<Value<'a>>,
     tools: Option<Value<'a>>,
     prompt: Option<Value<'a>>,
+    input: Option<Value<'a>>,
 }
 
 impl<'a> Members<'a> {
@@ -175,6 +179,8 @@ impl<'a> Members<'a> {
             &mut self.messages
         } else if key.is(b"prompt") {
             &mut self.prompt
+        } else if key.is(b"input") {
+            &mut self.input
         } else if key.is(b"tools") {
             &mut self.tools
         } else if key.is(b"stream") {
@@ -203,6 +209,10 @@ impl<'a> Members<'a> {
                 (messages.is_some() || is_cut_in_tools).then_some(Prompt::Chat { tools: self.tools, messages })
             }
             Api::Completions => self.prompt.filter(completions::is_prompt).map(Prompt::Completion),
+            Api::Responses => match self.input.filter(|input| input.kind == Kind::Array) {
+                messages @ Some(_) => Some(Prompt::Chat { tools: self.tools, messages }),
+                None => self.input.filter(completions::is_prompt).map(Prompt::Completion),
+            },
         }
     }
 }

@@ -8,6 +8,7 @@ mod decision;
 mod learning;
 mod lesson;
 mod prompt;
+mod responses;
 
 pub use answer::Prediction;
 pub use decision::Ask;
@@ -18,6 +19,7 @@ use crate::config::Config;
 use crate::pool::{Pool, PoolStatus};
 use crate::prefix::{Chain, seed};
 use crate::request::{Api, ParseError, parse, top_text};
+use crate::response::response_hash;
 use crate::rng::Rng;
 use crate::shared::PageError;
 use crate::shared::inflight::{Held, InflightPage};
@@ -64,6 +66,8 @@ pub struct Reading {
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that it names.
     pub session: Option<u64>,
+    /// Hash of the response that it continues.
+    pub previous: Option<u64>,
     /// See [`crate::request::InferenceRequest::tells_usage`].
     pub tells_usage: bool,
 }
@@ -146,6 +150,7 @@ impl Router {
         stage::end(Stage::FeedAndHash);
         let body_key = &self.config.session.body_key;
         let named = if body_key.is_empty() { None } else { top_text(body, body_key.as_bytes(), is_truncated) };
+        let previous = (api == Api::Responses).then(|| top_text(body, b"previous_response_id", is_truncated)).flatten();
         // What was not read is taken to be as much prompt for its bytes as what was; up to a bound, for it is only announced.
         let scale = |whole: u64| {
             let parts = u128::from(prompt_bytes) * u128::from(whole) / (body.len() as u128).max(1);
@@ -156,6 +161,7 @@ impl Router {
             is_whole: !is_truncated,
             adapter: (!model.is_empty()).then(|| AdapterHash::of(&model)),
             session: named.and_then(|name| session_hash(&name.decoded())),
+            previous: previous.and_then(|name| response_hash(&name.decoded())),
             tells_usage: request.tells_usage,
         })
     }
@@ -246,5 +252,7 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
 mod flow_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod responses_tests;
 #[cfg(test)]
 mod tests;
