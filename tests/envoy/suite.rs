@@ -9,6 +9,7 @@ mod held;
 mod hit_rate;
 mod hostile;
 mod operations;
+mod previous_response;
 mod routes;
 mod routing;
 mod samples;
