@@ -85,10 +85,11 @@ impl Counts {
         // A rerank generates nothing and may tell only this.
         let total = self.get(Count::Total).filter(|_| self.get(Count::Completion).is_none());
         let timed = self.get(Count::Computed).and_then(|computed| computed.checked_add(beside(Count::Reused)));
+        let cached = [Count::Cached, Count::CacheRead, Count::Reused];
         Usage {
             prompt_tokens: self.get(Count::Prompt).or(input).or(timed).or(total),
             completion_tokens: self.get(Count::Completion),
-            cached_tokens: self.get(Count::Cached).or(self.get(Count::CacheRead)).or(self.get(Count::Reused)),
+            cached_tokens: cached.into_iter().find_map(|count| self.get(count)),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Parsed {
     fn told_usage(&mut self, usage: &Map<String, Value>) {
         self.is_told = true;
         // In the order of the keys: `output_tokens` behind `completion_tokens`.
-        let last = usage.get("output_tokens").or(usage.get("completion_tokens"));
+        let last = usage.get("output_tokens").or_else(|| usage.get("completion_tokens"));
         self.take("completion", whole(last));
         let details = usage.get("prompt_tokens_details").and_then(Value::as_object);
         self.take("cached", whole(details.and_then(|details| details.get("cached_tokens"))));
@@ -160,11 +160,11 @@ impl Parsed {
             u32::try_from(first + rest).ok()
         };
         let total = if get("completion").is_none() { get("total") } else { None };
-        let prompt = get("prompt").or(sum(&["input", "read", "creation"]));
+        let prompt = get("prompt").or_else(|| sum(&["input", "read", "creation"]));
         Usage {
-            prompt_tokens: prompt.or(sum(&["computed", "reused"])).or(total),
+            prompt_tokens: prompt.or_else(|| sum(&["computed", "reused"])).or(total),
             completion_tokens: get("completion"),
-            cached_tokens: get("cached").or(get("read")).or(get("reused")),
+            cached_tokens: ["cached", "read", "reused"].into_iter().find_map(get),
         }
     }
 }

@@ -19,7 +19,7 @@ fn hash(name: &str) -> u64 {
 
 /// Decides about a request of the Responses API.
 fn ask(gateway: &mut Gateway, vm: usize, input: &str, previous: Option<&str>) -> (Exchange, Decision) {
-    let previous = previous.map_or("null".to_owned(), |name| format!(r#""{name}""#));
+    let previous = previous.map_or_else(|| "null".to_owned(), |name| format!(r#""{name}""#));
     let body = format!(r#"{{"model":"m","previous_response_id":{previous},"input":"{input}"}}"#);
     let router = &mut gateway.routers[vm];
     let reading = router.read_prompt(Api::Responses, body.as_bytes(), false, None).unwrap();

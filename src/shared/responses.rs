@@ -201,8 +201,9 @@ mod tests {
             let mut bytes = bytes.clone();
             (0..6).for_each(|_| bytes[6 + rng.below(4_090) as usize] = rng.below(256) as u8);
             let mut page = ResponsesPage::open(Some(bytes)).unwrap();
-            page.record(rng.next_u64(), holder(3, 3));
-            page.find(rng.next_u64());
+            let name = rng.next_u64();
+            page.record(name, holder(3, 3));
+            assert_eq!(page.find(name), Some(holder(3, 3)), "seed {seed}");
         }
     }
 }
