@@ -56,6 +56,7 @@ stats! {
     DecisionNoSession Counter "warmroute_decision_no_session_total" "decisions: no session named, so the least load (`session`)"
     DecisionKvRoom Counter "warmroute_decision_kv_room_total" "decisions: the most room in the KV cache (`kv-utilization`)"
     DecisionScore Counter "warmroute_decision_score_total" "decisions: the highest sum of scores (`weighted`)"
+    DecisionPreviousResponse Counter "warmroute_decision_previous_response_total" "decisions: the worker holds the response that the request continues (all policies)"
     RoutePolicyUnknown Counter "warmroute_route_policy_unknown_total" "requests whose route names a policy that `routePolicies` does not have: the policy of all routes decides"
     AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes or its requests"
     UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object with a prompt"
@@ -110,6 +111,7 @@ impl From<Branch> for Stat {
             Branch::NoSession => Self::DecisionNoSession,
             Branch::KvRoom => Self::DecisionKvRoom,
             Branch::Score => Self::DecisionScore,
+            Branch::PreviousResponse => Self::DecisionPreviousResponse,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::schedule::policy::Needs;
 use crate::stage::{self, Stage as Work};
 use crate::stats::Stat;
 use crate::time::Timestamp;
+use crate::worker::WorkerId;
 use headers::{announced_bytes, named_session};
 
 /// Where the cluster's `override_host` policy finds the workers to try, in order.
@@ -47,6 +48,10 @@ pub(super) struct Stream {
     tells_usage: bool,
     /// Reads the answer's `usage`; `None` where nothing is to be read.
     usage: Option<UsageReader>,
+    /// The worker whose new response's name is to be read in the answer.
+    response_maker: Option<WorkerId>,
+    /// Whether it is a request of the Responses API.
+    is_response: bool,
     /// Whether the answer has come to its end: what a part of it says teaches nothing.
     is_complete: bool,
 }
@@ -79,6 +84,8 @@ impl Stream {
             has_destination: false,
             tells_usage: false,
             usage: None,
+            response_maker: None,
+            is_response: false,
             is_complete: false,
         }
     }
@@ -105,6 +112,7 @@ impl Stream {
             self.route_other(&mut plugin);
             return Action::Continue;
         };
+        self.is_response = api == Api::Responses;
         let is_encoded = !is_end && headers::is_encoded();
         if !is_end && !is_encoded && model::chooses_route(&plugin) {
             self.ask.session = named_session(&plugin.router.config().session);
@@ -166,7 +174,7 @@ impl Stream {
         let config = plugin.router.config();
         let needs = config.policies.get(self.ask.policy).map_or(Needs::Nothing, |policy| policy.policy.needs());
         let is_session_in_body = self.ask.session.is_none() && !config.session.body_key.is_empty();
-        needs > Needs::Nothing || is_session_in_body || !config.models.is_empty()
+        needs > Needs::Nothing || is_session_in_body || self.is_response || !config.models.is_empty()
     }
 
     /// `body_bytes` have been buffered so far.

@@ -4,7 +4,7 @@ use super::Pool;
 use crate::config::{IndexConfig, PollConfig};
 use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
 use crate::prefix::BlockHash;
-use crate::schedule::{Candidate, Decision, Picks, Policy, Query};
+use crate::schedule::{Branch, Candidate, Decision, Picks, Policy, Query};
 use crate::shared::PageError;
 use crate::shared::fleet::FleetWorker;
 use crate::shared::inflight::InflightPage;
@@ -144,11 +144,19 @@ impl Pool {
         let is_panic = eligible != Eligible::READY;
         let mut picks = Picks::default();
         let query = Query { turn: page.turn(), ..*query };
-        let branch = policy.pick(&query, &self.candidates, &mut picks);
+        let mut branch = policy.pick(&query, &self.candidates, &mut picks);
+        if let Some(holder) = query.response_holder.filter(|holder| self.is_candidate(*holder)) {
+            picks.put_first(holder);
+            branch = Branch::PreviousResponse;
+        }
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
         Some(Decision { picks, branch, is_panic, matched_tokens })
+    }
+
+    fn is_candidate(&self, worker: WorkerId) -> bool {
+        self.candidates.iter().any(|candidate| candidate.worker == worker)
     }
 
     fn matched_tokens(&self, worker: WorkerId, query: &Query, sizes: &RequestSizes) -> f64 {

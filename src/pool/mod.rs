@@ -19,6 +19,7 @@ use crate::shared::PageKind;
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::{Held, InflightPage};
 use crate::shared::learned::LearnedWorker;
+use crate::shared::responses;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
 use candidates::{foreign_load, is_available};
@@ -82,6 +83,8 @@ pub struct PageKeys {
     pub lease: String,
     /// See [`crate::shared::trunk`].
     pub trunk: String,
+    /// See [`crate::shared::responses`].
+    responses: Vec<String>,
 }
 
 impl PageKeys {
@@ -92,7 +95,16 @@ impl PageKeys {
             learned: PageKind::Learned.key(cluster),
             lease: PageKind::Lease.key(cluster),
             trunk: PageKind::Trunk.key(cluster),
+            responses: (0..responses::PAGES)
+                .map(|page| format!("{}/{page}", PageKind::Responses.key(cluster)))
+                .collect(),
         }
+    }
+
+    /// Where a page of [`crate::shared::responses`] is, by its number.
+    #[must_use]
+    pub fn response(&self, page: usize) -> Option<&str> {
+        self.responses.get(page).map(String::as_str)
     }
 }
 

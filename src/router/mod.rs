@@ -9,6 +9,7 @@ mod learning;
 mod lesson;
 mod prompt;
 mod reading;
+mod responses;
 
 pub use answer::Prediction;
 pub use decision::Ask;
@@ -198,5 +199,7 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
 mod flow_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod responses_tests;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use super::{Router, session_hash};
 use crate::model::ModelAlias;
 use crate::prefix::{SkipLines, seed};
 use crate::request::{Api, InferenceRequest, ParseError, parse, top_text};
+use crate::response::response_hash;
 use crate::stage::{self, Stage};
 use crate::worker::AdapterHash;
 
@@ -34,6 +35,8 @@ pub struct Reading {
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that it names.
     pub session: Option<u64>,
+    /// Hash of the response that it continues.
+    pub previous: Option<u64>,
     /// See [`crate::request::InferenceRequest::tells_usage`].
     pub tells_usage: bool,
     /// The model that it is forwarded for; `None` if the body names none, or where neither aliases nor a header for the
@@ -91,6 +94,7 @@ impl Router {
             is_whole: !body.is_truncated,
             adapter: adapter_of(&request, name),
             session: named,
+            previous: request.previous_response.and_then(|name| response_hash(&name.decoded())),
             tells_usage: request.tells_usage,
             model,
         })

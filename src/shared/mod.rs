@@ -11,6 +11,7 @@
 //! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
 //! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, every 5 ms at the most |
 //! | `warmroute/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
+//! | `warmroute/responses/<pool>/<page>` | [`responses`]: which worker holds which response of the Responses API | every VM, with each such answer |
 //! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!
 //! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
@@ -24,6 +25,7 @@ pub mod fleet;
 pub mod inflight;
 pub mod learned;
 pub mod lease;
+pub mod responses;
 pub mod store;
 pub mod trunk;
 
@@ -45,6 +47,8 @@ pub enum PageKind {
     Learned,
     /// See [`lease`].
     Lease,
+    /// See [`responses`]; the page's number follows the key.
+    Responses,
     /// See [`trunk`].
     Trunk,
 }
@@ -59,6 +63,7 @@ impl PageKind {
             Self::Index => "index",
             Self::Learned => "learned",
             Self::Lease => "lease",
+            Self::Responses => "responses",
             Self::Trunk => "trunk",
         };
         ["warmroute/", kind, "/", pool].concat()

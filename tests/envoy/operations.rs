@@ -86,7 +86,7 @@ fn other_binary(world: &World, name: &str) -> Result<PathBuf> {
 }
 
 /// Replaces the binary and waits until the main thread has taken it.
-async fn swap_binary(world: &World, name: &str) -> Result<()> {
+pub(crate) async fn swap_binary(world: &World, name: &str) -> Result<()> {
     let before = world.envoy.config_updates().await?;
     world.envoy.push_plugin(&world.plugin, &other_binary(world, name)?)?;
     let after = world.envoy.wait_config(before.accepted + 1, before.rejected + 1).await?;

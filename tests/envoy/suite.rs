@@ -11,6 +11,7 @@ mod hit_rate;
 mod hostile;
 mod models;
 mod operations;
+mod previous_response;
 mod requests;
 mod routes;
 mod routing;

@@ -55,7 +55,11 @@ impl Stream {
             Answerer::Other => Stat::AnsweredOther,
             Answerer::Host => Stat::AnsweredByHost,
         });
-        if self.tells_usage && self.exchange.credit().is_some() {
+        self.response_maker = match source {
+            Source::Worker(worker) if self.is_response && (200..300).contains(&status) => Some(worker),
+            _ => None,
+        };
+        if self.response_maker.is_some() || (self.tells_usage && self.exchange.credit().is_some()) {
             // Of a compressed answer it finds nothing, which is as good as not reading it.
             self.usage = Some(UsageReader::default());
         }
@@ -92,6 +96,14 @@ impl Stream {
             stage::end(Work::ReadAnswer);
             reader.feed(&bytes);
             stage::end(Work::ReadUsage);
+            if let (Some(worker), Some(response)) = (self.response_maker, reader.response())
+                && let Ok(mut plugin) = self.plugin.try_borrow_mut()
+            {
+                // Before the client can read it: the next request may come at once.
+                self.response_maker = None;
+                plugin.router.note_response(&mut SharedData, self.ask.pool, worker, response);
+                plugin.count_incidents();
+            }
         }
         if self.stage != Stage::Answered {
             return;

@@ -11,6 +11,7 @@ mod faults;
 mod metrics;
 mod openai;
 mod prompt;
+mod responses;
 mod routes;
 mod scheduler;
 mod server;

@@ -17,6 +17,7 @@ use crate::body::{Cut, Events, SimBody};
 use crate::faults::{Faults, MetricsFault};
 use crate::metrics;
 use crate::openai::{Answer, Api, ApiError, Inference, models, rendered, tokenized};
+use crate::responses;
 use crate::scheduler::Job;
 use crate::server::Shared;
 use crate::stats::{RecordId, RequestRecord};
@@ -110,7 +111,11 @@ async fn simulated(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Answer
 
 async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) -> Answered {
     let config = &shared.config;
-    let Inference { model, prompt, max_tokens, stream } = match Inference::parse(api, body, config) {
+    let parsed = match api {
+        Api::Responses => responses::parse(body, config, &shared.responses),
+        Api::Chat | Api::Completion => Inference::parse(api, body, config),
+    };
+    let Inference { model, prompt, max_tokens, stream, response } = match parsed {
         Ok(inference) => inference,
         Err(refusal) => return Ok(error(&refusal)),
     };
@@ -125,6 +130,7 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
         block_size_tokens: config.block_size_tokens,
         details: !config.no_prompt_tokens_details,
         zero_details: !config.omit_zero_cached_tokens,
+        response,
     };
     let mut ticket = shared.engine.submit(Job { prompt, max_tokens, every_token: stream.is_some() });
     if let Some(options) = stream {

@@ -20,8 +20,15 @@ fn error(config: Value) -> String {
     reader::read(&config, |section| (REGISTRATION.build)(section)).expect_err("is refused").to_string()
 }
 
-const QUERY: Query =
-    Query { prefix: Some(1), session: None, prompt_tokens: 1_000.0, foreign_share: 0.0, turn: 0, random: 1 };
+const QUERY: Query = Query {
+    prefix: Some(1),
+    session: None,
+    prompt_tokens: 1_000.0,
+    foreign_share: 0.0,
+    turn: 0,
+    random: 1,
+    response_holder: None,
+};
 
 /// Four workers: 0 is idle and cold, 1 warm with a queue, 2 in between, 3 is full.
 fn four() -> Vec<Candidate> {
