@@ -110,7 +110,7 @@ async fn simulated(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Answer
 
 async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) -> Answered {
     let config = &shared.config;
-    let Inference { model, prompt, max_tokens, stream } = match Inference::parse(api, body, config) {
+    let Inference { model, adapter, prompt, max_tokens, stream } = match Inference::parse(api, body, config) {
         Ok(inference) => inference,
         Err(refusal) => return Ok(error(&refusal)),
     };
@@ -126,7 +126,7 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
         details: !config.no_prompt_tokens_details,
         zero_details: !config.omit_zero_cached_tokens,
     };
-    let mut ticket = shared.engine.submit(Job { prompt, max_tokens, every_token: stream.is_some() });
+    let mut ticket = shared.engine.submit(Job { prompt, adapter, max_tokens, every_token: stream.is_some() });
     if let Some(options) = stream {
         let (stats, queue) = (Arc::clone(&shared.stats), VecDeque::new());
         let events = Events { ticket, answer, options, stats, record, queue, done: false };
