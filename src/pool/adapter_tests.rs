@@ -39,7 +39,10 @@ fn pool(told: &[Told]) -> Pool {
     pool
 }
 
-fn sent(sendings: &[(&str, u16, u64)]) -> AdaptersPage {
+/// An adapter, to which worker it was sent, and when: milliseconds after the reports.
+type Sending = (&'static str, u16, u64);
+
+fn sent(sendings: &[Sending]) -> AdaptersPage {
     let mut page = AdaptersPage::default();
     for (name, worker, ms) in sendings {
         page.note(adapter(name), WorkerId(*worker), 0, NOW.plus_ms(*ms));
@@ -59,7 +62,8 @@ fn fits(pool: &mut Pool, page: &AdaptersPage, matched_tokens: &[u64]) -> Vec<Opt
 
 #[test]
 fn a_name_is_an_adapters_if_somebody_has_or_wants_it_or_if_it_is_no_base_model() {
-    let cases: &[(&str, &[Told], &[(&str, u16, u64)], bool)] = &[
+    type Case = (&'static str, &'static [Told], &'static [Sending], bool);
+    const CASES: &[Case] = &[
         ("nobody tells", &[Some((0, "", "", "")), None], &[("x", 0, 1)], false),
         ("a base model", &[Some((1, "a", "", "b,x")), Some((1, "x", "", "b"))], &[("x", 0, 1)], false),
         ("no base model, and all are told", &[Some((1, "", "", "b"))], &[], true),
@@ -72,7 +76,7 @@ fn a_name_is_an_adapters_if_somebody_has_or_wants_it_or_if_it_is_no_base_model()
         ("another was sent", &[Some((1, "a", "", ""))], &[("b", 0, 1)], false),
         ("too many base models to name", &[Some((1, "", "", "a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"))], &[], false),
     ];
-    for (name, told, sendings, is_adapter) in cases {
+    for (name, told, sendings, is_adapter) in CASES {
         let mut pool = pool(told);
         let found = pool.find_adapter(&sent(sendings), adapter("x"));
         assert_eq!(found.is_some(), *is_adapter, "{name}");
@@ -86,7 +90,7 @@ fn candidates_show_what_is_told_remembered_and_sent_since() {
     struct Case {
         name: &'static str,
         told: &'static [Told],
-        sent: &'static [(&'static str, u16, u64)],
+        sent: &'static [Sending],
         matched_tokens: &'static [u64],
         fits: &'static [AdapterFit],
     }

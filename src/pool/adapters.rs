@@ -16,7 +16,8 @@ pub(super) struct PoolAdapters {
     /// Names that are base models'.
     base_models: AdapterList,
     /// Whether a worker that takes adapters names its base models, all of them: then a name that is nobody's base model is
-    /// an adapter's, even if nobody has it yet.
+    /// an adapter's, even if nobody has it yet. So is a second name of a base model, of which vLLM's metrics tell but the
+    /// first (`--served-model-name`): its requests then keep together as far as an adapter's would.
     is_closed: bool,
     /// What was sent for the request's adapter since the reports, by worker id.
     sent: Vec<Sent>,

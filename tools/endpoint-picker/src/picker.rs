@@ -123,7 +123,9 @@ impl Picker {
         let read = |page| engine::DIALECTS.iter().find_map(|dialect| engine::read_report(page, dialect).ok());
         let report = page.and_then(read).map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.counts.scrapes += u64::from(report.is_some());
+        let sent = self.router.read_adapters(&mut self.store, POOL);
         self.update_fleet(|fleet, _| {
+            fleet.remember_sent(&sent);
             match report {
                 Some(dated) => fleet.record_report(&address, dated, in_flight, prefilling),
                 None => fleet.record_failure(&address),
