@@ -40,7 +40,7 @@ macro_rules! stats {
 }
 
 stats! {
-    Requests Counter "warmroute_requests_total" "POST requests to a routed path of a pool"
+    Requests Counter "warmroute_requests_total" "requests of a pool that are routed: POST to the path of a format that is read, and with `request.otherRequests: least-load` all others"
     Routed Counter "warmroute_routed_total" "requests sent with a decision"
     DecisionTurn Counter "warmroute_decision_turn_total" "decisions: it was the worker's turn (`round-robin`)"
     DecisionDrawn Counter "warmroute_decision_drawn_total" "decisions: the worker was drawn (`random`)"
@@ -62,6 +62,8 @@ stats! {
     UnroutedNoBody Counter "warmroute_unrouted_no_body_total" "requests left to Envoy's fallback policy: no body"
     UnroutedNoWorkers Counter "warmroute_unrouted_no_workers_total" "requests left to Envoy's fallback policy: no worker of the pool has a place in the fleet page"
     BodyEncoded Counter "warmroute_body_encoded_total" "requests decided without their prompt: the body has a content-encoding"
+    ModelReplaced Counter "warmroute_model_replaced_total" "requests whose `model` is an alias and was replaced in the body"
+    ModelUnread Counter "warmroute_model_unread_total" "requests whose `model` could not be read, so that aliases and `modelHeader` do nothing: no JSON, compressed, or beyond `request.scanBytesMax`"
     BodyTruncated Counter "warmroute_body_truncated_total" "requests decided by their first `request.scanBytesMax` bytes"
     AnsweredFirstPick Counter "warmroute_answered_first_pick_total" "answers from the worker that was picked first"
     AnsweredLaterPick Counter "warmroute_answered_later_pick_total" "answers from a later pick: Envoy retried"

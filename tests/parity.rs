@@ -12,7 +12,7 @@ use warmroute::config::Config;
 use warmroute::exchange::Exchange;
 use warmroute::request::Api;
 use warmroute::rng::mix;
-use warmroute::router::{Ask, Router};
+use warmroute::router::{Ask, Body, Router};
 use warmroute::schedule::rendezvous_weight;
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::lease::{LeaseStep, next_step};
@@ -44,7 +44,8 @@ fn a_run_of_decisions_is_the_same_everywhere() {
         let body = format!(
             r#"{{"model":"m","messages":[{{"role":"system","content":"{system}"}},{{"role":"user","content":"h\u00e9llo {user}"}}]}}"#
         );
-        let reading = router.read_prompt(Api::ChatCompletions, body.as_bytes(), false, None).expect("is readable");
+        let reading =
+            router.read_prompt(Api::ChatCompletions, &Body::whole(body.as_bytes()), None).expect("is readable");
         let ask = Ask { is_read: true, is_whole: true, prompt_bytes: reading.prompt_bytes, ..Ask::default() };
         let now = NOW.plus_ms(turn as u64 * 10);
         let decision = router.decide(&mut store, &ask, &mut Exchange::default(), now).expect("has workers");

@@ -11,6 +11,8 @@ pub struct PoolConfig {
     pub cluster: String,
     /// Its workers' addresses, all different.
     pub workers: Vec<String>,
+    /// The models whose requests are routed to its cluster by the header that tells the model.
+    pub models: Vec<String>,
 }
 
 pub(super) fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig {
@@ -21,5 +23,15 @@ pub(super) fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig 
             section.address("address", "where the worker listens, as the cluster's endpoint has it; no host names")
         });
     refuse_repeated(section, "workers", workers.iter().map(String::as_str), "workers with different addresses");
-    PoolConfig { cluster, workers }
+    let models = section.strings(
+        "models",
+        &[],
+        0..=POOL_MODELS_MAX,
+        1..=NAME_BYTES_MAX,
+        "with `modelHeader`: the models, after aliases, that the routes lead to this cluster. Envoy does not tell a filter where a route that was chosen anew leads; other models are taken to stay where they were routed without the header",
+    );
+    PoolConfig { cluster, workers, models }
 }
+
+/// Models of one pool, at the most: they are looked through for each request.
+const POOL_MODELS_MAX: usize = 64;

@@ -50,11 +50,13 @@ impl Api {
 }
 
 /// What of a body is needed to route it. Borrows the body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct InferenceRequest<'a> {
     /// The model, or the adapter that the engine serves under a model's name. Empty if the body names none, or is cut
     /// before the name's end.
     pub model: Text<'a>,
+    /// Where in the body the model's name stands, as written and without its quotes.
+    pub model_span: Option<std::ops::Range<usize>>,
     /// What keeps cached prefixes of different tenants apart. Source: vLLM, `cache_salt` of the chat completions API.
     pub cache_salt: Option<Text<'a>>,
     /// Whether the answer tells its `usage`: all do but streams for which the client does not ask for it. True where the
@@ -101,6 +103,7 @@ pub fn parse(api: Api, body: &[u8], is_truncated: bool) -> Result<InferenceReque
     let prompt = members.prompt(api).ok_or(ParseError::NoPrompt)?;
     Ok(InferenceRequest {
         model: members.model.and_then(|model| model.whole_text()).unwrap_or_default(),
+        model_span: members.model.and_then(|model| model.whole_text()).and_then(|name| span_in(body, name.raw())),
         cache_salt: members.cache_salt.and_then(|salt| salt.whole_text()),
         tells_usage: is_truncated || members.tells_usage(),
         is_truncated,
@@ -209,3 +212,9 @@ impl<'a> Members<'a> {
 
 #[cfg(test)]
 mod tests;
+
+/// Where `part`, which borrows `body`, stands in it.
+fn span_in(body: &[u8], part: &[u8]) -> Option<std::ops::Range<usize>> {
+    let start = (part.as_ptr() as usize).checked_sub(body.as_ptr() as usize)?;
+    Some(start..start.checked_add(part.len())?)
+}

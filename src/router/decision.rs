@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Router;
 use super::lesson::{Event, Lesson};
 use super::prompt::ReadPrompt;
+use super::reading::Reading;
 use crate::exchange::{Credit, Exchange, PromptSize};
 use crate::index::SPAN_BYTES;
 use crate::pool::{Pool, RequestSizes};
@@ -35,6 +36,17 @@ pub struct Ask {
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that the client names.
     pub session: Option<u64>,
+}
+
+impl Ask {
+    /// Takes in what the body says; a session that was named before stays.
+    pub fn take_in(&mut self, reading: &Reading) {
+        self.is_read = true;
+        self.prompt_bytes = reading.prompt_bytes;
+        self.is_whole = reading.is_whole;
+        self.adapter = reading.adapter;
+        self.session = self.session.or(reading.session);
+    }
 }
 
 impl Router {
