@@ -6,8 +6,9 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use super::flow_tests::{Gateway, NOW, text};
 use super::*;
 use crate::exchange::{Exchange, Source};
+use crate::request::Api;
 use crate::shared::adapters::AdaptersPage;
-use crate::worker::{AdapterList, Adapters, DatedReport, LoadReport, WorkerId};
+use crate::worker::{AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, WorkerId};
 
 /// A gateway over workers that serve the base model "m" and take one adapter each, if any.
 fn gateway(workers: usize, takes_adapters: bool) -> Gateway {
@@ -28,7 +29,7 @@ fn gateway(workers: usize, takes_adapters: bool) -> Gateway {
 fn decide(gateway: &mut Gateway, vm: usize, model: &str, prompt: &str) -> (Exchange, WorkerId) {
     let body = format!(r#"{{"model":"{model}","prompt":"{prompt}"}}"#);
     let router = &mut gateway.routers[vm];
-    let reading = router.read_prompt(Api::Completions, body.as_bytes(), false, None).unwrap();
+    let reading = router.read_prompt(Api::Completions, &Body::whole(body.as_bytes()), None).unwrap();
     let ask = Ask {
         is_read: true,
         prompt_bytes: reading.prompt_bytes,
