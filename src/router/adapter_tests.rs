@@ -120,9 +120,10 @@ fn who_did_not_serve_did_not_load_and_who_did_has() {
         let mut gateway = gateway(3, true);
         let (mut exchange, _) = decide(&mut gateway, 0, "a", "hello");
         let picks = exchange.decision().unwrap().picks;
-        let source = case
-            .answers
-            .map_or(Source::Host { tried: picks.first() }, |answers| Source::Worker(picks.as_slice()[answers]));
+        let source = match case.answers {
+            Some(answers) => Source::Worker(picks.as_slice()[answers]),
+            None => Source::Host { tried: picks.first() },
+        };
         gateway.answer(&mut exchange, source, case.status);
         let want: Vec<_> = case.loaded.iter().map(|&pick| (AdapterHash::of(b"a"), picks.as_slice()[pick])).collect();
         assert_eq!(sendings(&mut gateway), want, "{}", case.name);
