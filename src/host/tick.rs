@@ -71,7 +71,10 @@ impl Plugin {
         if outcomes.is_empty() {
             return;
         }
+        let sent = self.router.read_adapters(&mut SharedData, pool);
         self.update_fleet(pool, |fleet, _| {
+            // Before the reports: it is what they may have missed.
+            fleet.remember_sent(&sent);
             for outcome in &outcomes {
                 match outcome.report {
                     Some(dated) => {

@@ -1,5 +1,6 @@
 //! The workers of one Envoy cluster: what is known of them now, and one decision over them.
 
+mod adapters;
 mod candidates;
 mod poller;
 
@@ -22,6 +23,7 @@ use crate::shared::learned::LearnedWorker;
 use crate::shared::responses;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
+use adapters::PoolAdapters;
 use candidates::{foreign_load, is_available};
 
 /// One configured worker.
@@ -53,6 +55,7 @@ pub struct Pool {
     /// When that slot was written last, and whether `held` has changed since.
     slot_written_at: Timestamp,
     is_slot_behind: bool,
+    adapters: PoolAdapters,
     index: Index,
     keys: PageKeys,
     polls: PollSchedule,
@@ -73,6 +76,8 @@ pub struct Pool {
 /// Where the pool's pages are in shared data; those of the index apart.
 #[derive(Clone, Debug)]
 pub struct PageKeys {
+    /// See [`crate::shared::adapters`].
+    pub adapters: String,
     /// See [`crate::shared::fleet`].
     pub fleet: String,
     /// See [`crate::shared::inflight`]. Shared, for a decision needs it beside the pool.
@@ -90,6 +95,7 @@ pub struct PageKeys {
 impl PageKeys {
     fn new(cluster: &str) -> Self {
         Self {
+            adapters: PageKind::Adapters.key(cluster),
             fleet: PageKind::Fleet.key(cluster),
             inflight: PageKind::Inflight.key(cluster).into(),
             learned: PageKind::Learned.key(cluster),
@@ -152,6 +158,7 @@ impl Pool {
             held: Vec::new(),
             slot_written_at: Timestamp::default(),
             is_slot_behind: false,
+            adapters: PoolAdapters::default(),
             index: Index::new(&[&PageKind::Index.key(cluster), "/"].concat(), index_pages),
             keys: PageKeys::new(cluster),
             polls: PollSchedule::default(),
@@ -200,6 +207,7 @@ impl Pool {
 
     /// Takes in the fleet page as it was read.
     pub fn set_fleet(&mut self, fleet: Fleet) {
+        self.adapters.take_in(&fleet);
         self.fleet = fleet;
         for member in &mut self.members {
             // Rows hardly ever move: looking where it was keeps this linear in the pool.
@@ -335,5 +343,7 @@ const SLOT_INTERVAL_MS: u64 = 5;
 /// with few tells at once that they have ended, or other VMs would send the next turn of a conversation elsewhere.
 const BUSY_REQUESTS: u32 = 8;
 
+#[cfg(test)]
+mod adapter_tests;
 #[cfg(test)]
 mod tests;

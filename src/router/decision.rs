@@ -32,7 +32,7 @@ pub struct Ask {
     pub prompt_bytes: u64,
     /// Whether all of the prompt was read.
     pub is_whole: bool,
-    /// The adapter that the request may be for.
+    /// The adapter that the request may be for: its model's name, or what it names apart from it.
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that the client names.
     pub session: Option<u64>,
@@ -93,7 +93,10 @@ impl Router {
         let tokens_max = if ask.is_read { cache_tokens } else { cache_tokens.min(unread_tokens) };
         let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token).min(tokens_max);
         let is_whole = ask.is_whole && ask.is_read;
-        *exchange = Exchange::new(PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole }, now);
+        let for_adapter = self.find_adapter(store, ask.pool, ask.adapter);
+        let adapter = for_adapter.as_ref().map(|request| request.adapter);
+        let prompt = PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole };
+        *exchange = Exchange::new(prompt, adapter, now);
         let query = Query {
             prefix,
             // Where nobody is known to hold it, those that continue the same response meet at least.
@@ -107,9 +110,12 @@ impl Router {
         let sizes = RequestSizes {
             bytes_per_token: learned.bytes_per_token,
             uncached_tokens: learned.uncached_tokens,
-            adapter: ask.adapter,
+            adapter,
         };
         let decision = self.decide_over_page(store, ask, &query, &sizes, exchange, now)?;
+        if let (Some(request), Some(worker)) = (for_adapter, decision.picks.first()) {
+            self.note_adapter(store, ask.pool, request, worker, now);
+        }
         self.write_down(store, ask.pool, &decision, exchange, is_indexed, now);
         Some(decision)
     }

@@ -3,6 +3,7 @@
 //! A request's way: [`Router::read_prompt`] (`reading.rs`), [`Router::decide`] (`decision.rs`), and what its answer settles
 //! and teaches, [`Router::answered`], [`Router::first_byte`], [`Router::end`] (`answer.rs`).
 
+mod adapters;
 mod answer;
 mod decision;
 mod learning;
@@ -195,6 +196,8 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
     (!name.is_empty()).then(|| xxh3_64(name))
 }
 
+#[cfg(test)]
+mod adapter_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]

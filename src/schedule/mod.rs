@@ -47,8 +47,9 @@ pub struct Candidate {
     pub running: Option<f64>,
     /// Share of its KV cache in use, 0.0 to 1.0, by its fresh report.
     pub kv_usage: Option<f64>,
-    /// How well the request's adapter fits there, by its fresh report.
-    pub adapter: AdapterFit,
+    /// How well the request's LoRA adapter fits there: by its fresh report, what it is believed to have in memory, and what
+    /// was sent there since. `None` if the request is for no adapter, as far as anybody can tell: for all candidates alike.
+    pub adapter: Option<AdapterFit>,
     /// When it last got a prompt that nobody had any of; the epoch if never.
     pub cold_pick_at: Timestamp,
 }

@@ -12,6 +12,7 @@
 //! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, every 5 ms at the most |
 //! | `warmroute/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
 //! | `warmroute/responses/<pool>/<page>` | [`responses`]: which worker holds which response of the Responses API | every VM, with each such answer |
+//! | `warmroute/adapters/<pool>` | [`adapters`]: which LoRA adapters' requests were sent where of late | every VM, with each decision for an adapter |
 //! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!
 //! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
@@ -21,6 +22,7 @@
 //! an older or unreadable page is begun anew, a newer one is left alone and the VM goes on with what it knows itself.
 //! The pages turn bytes into values and back. Where they are kept is a [`store`], an argument.
 
+pub mod adapters;
 pub mod fleet;
 pub mod inflight;
 pub mod learned;
@@ -37,6 +39,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The kinds of page that a pool has in shared data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
+    /// See [`adapters`].
+    Adapters,
     /// See [`fleet`].
     Fleet,
     /// See [`inflight`].
@@ -58,6 +62,7 @@ impl PageKind {
     #[must_use]
     pub fn key(self, pool: &str) -> String {
         let kind = match self {
+            Self::Adapters => "adapters",
             Self::Fleet => "fleet",
             Self::Inflight => "inflight",
             Self::Index => "index",

@@ -1,5 +1,6 @@
 //! The built plugin in a real Envoy, against simulated workers.
 
+mod adapters;
 mod bench;
 mod bodies;
 mod comparison;

@@ -124,7 +124,9 @@ impl Picker {
         let report = page.and_then(|page| pool.read_page(poll.member, page).ok());
         let report = report.map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.counts.scrapes += u64::from(report.is_some());
+        let sent = self.router.read_adapters(&mut self.store, POOL);
         self.update_fleet(|fleet, _| {
+            fleet.remember_sent(&sent);
             match report {
                 Some(dated) => fleet.record_report(&address, dated, in_flight, prefilling),
                 None => fleet.record_failure(&address),

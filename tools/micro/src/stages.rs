@@ -18,7 +18,7 @@ use warmroute::shared::store::{Store, update};
 use warmroute::shared::trunk::TrunkPage;
 use warmroute::stage::Stage;
 use warmroute::time::Timestamp;
-use warmroute::worker::{AdapterFit, WorkerId};
+use warmroute::worker::WorkerId;
 
 use crate::inputs::{self, BODY_SIZES, Gateway, NOW, WORKERS};
 
@@ -225,7 +225,7 @@ fn candidate(worker: u16, rng: &mut Rng) -> Candidate {
         waiting: Some(f64::from(rng.below(4))),
         running: Some(f64::from(rng.below(40))),
         kv_usage: Some(f64::from(rng.below(100)) / 100.0),
-        adapter: AdapterFit::Unknown,
+        adapter: None,
         cold_pick_at: NOW,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
@@ -86,6 +87,8 @@ pub(crate) struct StreamOptions {
 #[derive(Debug)]
 pub(crate) struct Inference {
     pub(crate) model: String,
+    /// The LoRA adapter that the model is, if it is one.
+    pub(crate) adapter: Option<Arc<str>>,
     pub(crate) prompt: Prompt,
     pub(crate) max_tokens: usize,
     /// `None`: answer in one piece.
@@ -145,7 +148,9 @@ impl Inference {
         let max_tokens = asked.unwrap_or(config.default_max_tokens);
         check_length(prompt.tokens, max_tokens, config.max_request_tokens())?;
         let stream = request.stream.unwrap_or(false).then(|| request.stream_options.unwrap_or_default());
-        Ok(Self { model, prompt, max_tokens, stream, response: None })
+        let is_adapter = config.max_loras > 0 && model != config.model;
+        let adapter = is_adapter.then(|| Arc::from(model.as_str()));
+        Ok(Self { model, adapter, prompt, max_tokens, stream, response: None })
     }
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn parse(body: &[u8], config: &SimConfig, store: &Arc<ResponseStore>)
     let stream = stream.then_some(StreamOptions { include_usage: true, ..StreamOptions::default() });
     let store = request.store.unwrap_or(true).then(|| Arc::clone(store));
     let response = Response { previous: request.previous_response_id, conversation, store };
-    Ok(Inference { model, prompt, max_tokens, stream, response: Some(response) })
+    Ok(Inference { model, adapter: None, prompt, max_tokens, stream, response: Some(response) })
 }
 
 /// Instructions, and a text or items, as [`crate::openai`] has the messages of a chat.

@@ -115,7 +115,7 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
         Api::Responses => responses::parse(body, config, &shared.responses),
         Api::Chat | Api::Completion => Inference::parse(api, body, config),
     };
-    let Inference { model, prompt, max_tokens, stream, response } = match parsed {
+    let Inference { model, adapter, prompt, max_tokens, stream, response } = match parsed {
         Ok(inference) => inference,
         Err(refusal) => return Ok(error(&refusal)),
     };
@@ -132,7 +132,7 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
         zero_details: !config.omit_zero_cached_tokens,
         response,
     };
-    let mut ticket = shared.engine.submit(Job { prompt, max_tokens, every_token: stream.is_some() });
+    let mut ticket = shared.engine.submit(Job { prompt, adapter, max_tokens, every_token: stream.is_some() });
     if let Some(options) = stream {
         let (stats, queue) = (Arc::clone(&shared.stats), VecDeque::new());
         let events = Events { ticket, answer, options, stats, record, queue, done: false };

@@ -200,7 +200,7 @@ fn what_is_wrong_is_told_with_path_value_and_what_is_allowed() {
     assert_eq!(error(json!({ "scorers": [] })), "scorers is [], must be a list of 1 to 16 objects");
     assert_eq!(
         error(json!({ "filters": [{ "type": "x" }] })),
-        "filters[0].type is \"x\", known: prefix-cache-affinity-filter, utilization-filter"
+        "filters[0].type is \"x\", known: lora-affinity-filter, prefix-cache-affinity-filter, utilization-filter"
     );
 }
 
