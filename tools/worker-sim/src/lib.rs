@@ -8,6 +8,7 @@ mod cache;
 mod config;
 mod engine;
 mod faults;
+mod formats;
 mod metrics;
 mod openai;
 mod prompt;

@@ -1,0 +1,36 @@
+//! Metrics pages: any bytes are a report in range or none.
+
+use warmroute::engine::{DIALECTS, read_report};
+
+/// An input as the fuzzer writes it: the dialect, the page.
+pub(crate) fn input(dialect: u8, page: &[u8]) -> Vec<u8> {
+    [&[dialect], page].concat()
+}
+
+/// Reads a page in one of the dialects.
+///
+/// # Panics
+/// When a number is out of its range, or comments and blank lines between the lines change the report.
+pub fn metrics(data: &[u8]) {
+    let Some((&dialect, page)) = data.split_first() else { return };
+    let Some(dialect) = DIALECTS.get(usize::from(dialect) % DIALECTS.len()) else { return };
+    let report = read_report(page, dialect);
+    let mut with_comments = Vec::with_capacity(page.len() * 2);
+    for line in page.split_inclusive(|byte| *byte == b'\n') {
+        with_comments.extend_from_slice(b"# HELP w \xff{\"\n\n");
+        with_comments.extend_from_slice(line);
+    }
+    assert_eq!(read_report(&with_comments, dialect), report, "comments mean nothing");
+    let Ok(report) = report else { return };
+    for (number, range) in [
+        (report.waiting, 0.0..=1e9),
+        (report.running, 0.0..=1e9),
+        (report.kv_usage, 0.0..=1.0),
+        (report.block_tokens, 1.0..=1e6),
+        (report.kv_blocks, 1.0..=1e9),
+        (report.started_at_s, 1.0..=1e11),
+    ] {
+        assert!(number.is_none_or(|number| range.contains(&number)), "{number:?} is not in {range:?}");
+    }
+    assert!(report.adapters.max != Some(0));
+}
