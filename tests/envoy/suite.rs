@@ -3,11 +3,15 @@
 mod bench;
 mod bodies;
 mod comparison;
+mod digests;
+mod encodings;
 mod failing;
 mod failure;
+mod format_samples;
 mod held;
 mod hit_rate;
 mod hostile;
+mod mutations;
 mod operations;
 mod routes;
 mod routing;

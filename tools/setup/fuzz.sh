@@ -60,7 +60,7 @@ run() {
     say "$target for $seconds s"
     # Empty folders are not committed; the first one named takes what is new.
     cargo_fuzz run "$target" "$found/$target" "$found/$target-seeds" "$fuzz/corpus/$target" -- \
-        -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=3072 -timeout=20 -print_final_stats=1 \
+        -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=3072 -timeout=20 -report_slow_units=20 -print_final_stats=1 \
         -artifact_prefix="$fuzz/crashes/$target/" ${words:+-dict="$words"}
     rmdir --ignore-fail-on-non-empty "$fuzz/corpus/$target" "$fuzz/crashes/$target"
 }
@@ -82,11 +82,11 @@ keep() {
 # Longer inputs are found again from the samples; the repository keeps the short ones.
 KEPT_BYTES_MAX=4096
 
-command=${1:-run} target=${2:-} minutes=${3:-1}
+command=${1:-run} target=${2:-} minutes=${3:-}
 case $command in run | keep) ;; *) die "$command: expected run or keep" ;; esac
 [ -z "$target" ] || grep -qx "$target" <<<"$targets" || die "$target: there are $(echo $targets)"
 install_cargo_fuzz
 choose_compiler
 for one in ${target:-$targets}; do
-    if [ "$command" = run ]; then run "$one" $((minutes * 60)); else keep "$one"; fi
+    if [ "$command" = run ]; then run "$one" $((${minutes:-1} * 60)); else keep "$one"; fi
 done

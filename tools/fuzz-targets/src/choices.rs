@@ -46,7 +46,6 @@ impl<'d> Choices<'d> {
         self.0.bytes(count).unwrap_or_default()
     }
 
-
     /// `page` with some bytes changed and its end cut or prolonged; or no page at all; or bytes of the fuzzer's own.
     pub(crate) fn damage(&mut self, mut page: Vec<u8>) -> Option<Vec<u8>> {
         match self.below(8) {

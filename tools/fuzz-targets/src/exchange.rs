@@ -5,6 +5,7 @@ use warmroute::exchange::{Exchange, Source};
 use warmroute::request::Api;
 use warmroute::response::Usage;
 use warmroute::router::{Ask, Router};
+use warmroute::schedule::POLICIES;
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::inflight::{Held, InflightPage};
 use warmroute::shared::store::{MemoryStore, Store};
@@ -12,16 +13,6 @@ use warmroute::time::Timestamp;
 use warmroute::worker::{DatedReport, LoadReport, WorkerId};
 
 use crate::choices::Choices;
-
-const POLICIES: &[&str] = &[
-    r#""hybrid""#,
-    r#""round-robin""#,
-    r#""least-load""#,
-    r#""prefix-hash""#,
-    r#""prefix-cache""#,
-    r#""bounded-load""#,
-    r#"{"name":"weighted","scorers":[{"type":"queue-scorer","weight":2},{"type":"prefix-cache-scorer","weight":1}]}"#,
-];
 
 /// Requests that are open at once.
 const OPEN: usize = 6;
@@ -58,12 +49,13 @@ struct World {
 impl World {
     fn new(choices: &mut Choices<'_>) -> Option<Self> {
         let workers = choices.below(6) + 1;
-        let policy = POLICIES.get(choices.below(POLICIES.len()))?;
+        let policy = POLICIES.get(choices.below(POLICIES.len()))?.name;
         let addresses: Vec<String> = (1..=workers).map(|worker| format!("10.0.0.{worker}:80")).collect();
         let listed: Vec<String> = addresses.iter().map(|address| format!(r#"{{"address":"{address}"}}"#)).collect();
         let listed = listed.join(",");
         let config = format!(
-            r#"{{"policy":{policy},"pools":[{{"cluster":"llm","workers":[{listed}]}}],"poll":{{"cluster":"poll"}}}}"#
+            r#"{{"policy":"{policy}","pools":[{{"cluster":"llm","workers":[{listed}]}}],"poll":{{"cluster":"poll"}},
+            "session":{{"header":"x-session-id"}}}}"#
         );
         let now = Timestamp::from_ms(1_000_000_000);
         let mut fleet = Fleet::default();
@@ -150,8 +142,7 @@ impl World {
             let mut number = || choices.is_set().then(|| f64::from(choices.u32() >> (choices.byte() % 32)));
             let (waiting, running, kv_blocks, started_at_s) = (number(), number(), number(), number());
             let block_tokens = Some(16.0);
-            let report =
-                LoadReport { waiting, running, kv_blocks, block_tokens, started_at_s, ..LoadReport::UNKNOWN };
+            let report = LoadReport { waiting, running, kv_blocks, block_tokens, started_at_s, ..LoadReport::UNKNOWN };
             fleet.record_report(&address, DatedReport { taken_at: self.now, report }, choices.u32() % 100, 0);
         }
         for router in &mut self.routers {

@@ -25,7 +25,9 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
         "metrics" => samples
             .iter()
             .filter(|(name, _)| name.contains("metrics"))
-            .flat_map(|(_, page)| (0..warmroute::engine::DIALECTS.len()).map(|dialect| metrics::input(dialect as u8, page)))
+            .flat_map(|(_, page)| {
+                (0..warmroute::engine::DIALECTS.len()).map(|dialect| metrics::input(dialect as u8, page))
+            })
             .collect(),
         "usage" => samples
             .iter()

@@ -1,9 +1,11 @@
-//! Replays what fuzzing has found: the committed corpus, every input that once broke a law, and the samples.
+//! Replays what fuzzing has found: the committed corpus, every input that once broke a law, and the samples; and some
+//! mutations of each, so that a law that a change breaks has a chance to show where nobody fuzzes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use warmroute::rng::Rng;
 use warmroute_fuzz_targets::seeds::{repository_root, seeds};
 use warmroute_fuzz_targets::{TARGETS, Target};
 
@@ -18,9 +20,35 @@ impl Drop for Named {
     }
 }
 
-fn check(target: &Target, path: PathBuf, input: &[u8]) {
-    let _named = Named(path);
+/// Of each input, so many are tried that differ from it a little.
+const MUTATIONS: u64 = 20;
+
+fn check(target: &Target, path: &Path, input: &[u8]) {
+    let named = Named(path.to_path_buf());
     (target.check)(input);
+    drop(named);
+    for seed in 0..MUTATIONS {
+        let _named = Named(path.join(format!("mutation-{seed}")));
+        (target.check)(&mutated(&mut Rng::new(seed ^ input.len() as u64), input));
+    }
+}
+
+fn mutated(rng: &mut Rng, input: &[u8]) -> Vec<u8> {
+    let mut input = input.to_vec();
+    for _ in 0..=rng.below(4) {
+        let at = rng.below(input.len() as u32 + 1) as usize;
+        let end = (at + rng.below(12) as usize).min(input.len());
+        match rng.below(4) {
+            0 => input.truncate(at.max(1)),
+            1 => drop(input.splice(at..at, (0..4).map(|_| rng.next_u64() as u8))),
+            2 => {
+                let copy = input[at..end].to_vec();
+                input.splice(at..at, copy);
+            }
+            _ => input[at..end].iter_mut().for_each(|byte| *byte ^= 1 << rng.below(8)),
+        }
+    }
+    input
 }
 
 /// The files in `fuzz/<folder>/<target>`; none where there is no such folder.
@@ -35,12 +63,12 @@ fn files(folder: &str, target: &Target) -> Result<Vec<PathBuf>> {
 fn replay(name: &str) -> Result<()> {
     let target = TARGETS.iter().find(|target| target.name == name).context("no such target")?;
     for (number, seed) in seeds(name)?.into_iter().enumerate() {
-        check(target, Path::new("seed").join(number.to_string()), &seed);
+        check(target, &Path::new("seed").join(number.to_string()), &seed);
     }
     let corpus = files("corpus", target)?;
     ensure!(corpus.len() > 10, "fuzz/corpus/{name} holds {} inputs", corpus.len());
     for path in corpus.into_iter().chain(files("crashes", target)?) {
-        check(target, path.clone(), &fs::read(&path)?);
+        check(target, &path, &fs::read(&path)?);
     }
     Ok(())
 }
@@ -78,6 +106,18 @@ fn request() -> Result<()> {
 #[test]
 fn usage() -> Result<()> {
     replay("usage")
+}
+
+#[test]
+fn noise_breaks_no_law() {
+    for target in TARGETS {
+        for seed in 0..100 {
+            let mut rng = Rng::new(seed);
+            let noise: Vec<u8> = (0..rng.below(2_000)).map(|_| rng.next_u64() as u8).collect();
+            let _named = Named(Path::new(target.name).join(format!("noise-{seed}")));
+            (target.check)(&noise);
+        }
+    }
 }
 
 #[test]
