@@ -86,13 +86,18 @@ pub(crate) const FORMATS: &[Format] = &[
 ];
 
 impl Format {
-    /// A valid body of about `bytes`, never less: text of all lengths of UTF-8, and JSON's escapes between it.
+    /// A valid body of `bytes` and some more: text of all lengths of UTF-8, and JSON's escapes between it.
     pub(crate) fn body(&self, bytes: usize, number: usize) -> Vec<u8> {
-        const PIECE: &str = "word \u{e9}\u{20ac}\u{1f600} \"quoted\" \\ \n\t\u{1} ";
-        let text = PIECE.repeat(bytes / PIECE.len() + 1);
-        // Half of the escapes in their long form, as some clients write all that is not ASCII.
+        const SAMPLE_PIECES: usize = 100;
+        let piece_bytes = self.body_of(SAMPLE_PIECES, number).len() / SAMPLE_PIECES;
+        self.body_of(bytes / piece_bytes + 1, number)
+    }
+
+    fn body_of(&self, pieces: usize, number: usize) -> Vec<u8> {
+        let text = "word \u{e9}\u{20ac}\u{1f600} \"quoted\" \\ \n\t\u{1} ".repeat(pieces);
         let mut body = (self.around)(&format!("{number} {text}")).to_string();
         if number % 2 == 1 {
+            // As some clients write all that is not ASCII.
             body = body.replace('\u{20ac}', "\\u20ac").replace('\u{1f600}', "\\ud83d\\ude00");
         }
         body.into_bytes()

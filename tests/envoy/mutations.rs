@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hyper::body::Bytes;
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use warmroute::rng::Rng;
@@ -72,6 +73,9 @@ const CONTENT_TYPES: &[&str] = &[
 
 /// Up to four edits; sometimes none.
 fn mutate(rng: &mut Rng, body: &mut Vec<u8>) {
+    if rng.below(100) == 0 {
+        body.clear();
+    }
     for _ in 0..rng.below(5) {
         let at = below(rng, body.len() + 1);
         let end = (at + below(rng, 40)).min(body.len());
@@ -198,8 +202,8 @@ async fn every_mutated_request_reaches_a_worker_byte_by_byte_and_is_answered() -
         Ok(count) => count.parse().with_context(|| format!("{REQUESTS_VARIABLE} is {count}, must be a number"))?,
         Err(_) => REQUESTS,
     };
-    let session = serde_json::json!({ "header": "x-session-id", "cookie": "session", "bodyKey": "user" });
-    let world = World::of(4).plugin(serde_json::json!({ "session": session })).start().await?;
+    let session = json!({ "header": "x-session-id", "cookie": "session", "bodyKey": "user" });
+    let world = World::of(4).plugin(json!({ "session": session })).start().await?;
     let (samples, done, started) = (Arc::new(samples()?), Arc::new(AtomicU64::new(0)), Instant::now());
     let progress = tokio::spawn(tell_progress(Arc::clone(&done), requests));
     let mut connections = JoinSet::new();

@@ -134,7 +134,7 @@ impl World {
         self.index.forget(&mut self.store, chain, WorkerId(worker as u16), from_bytes);
         let after = self.matched(chain);
         if !self.is_damaged {
-            assert!(after[worker] <= before[worker].min(from_bytes.max(0)), "{before:?} {from_bytes} {after:?}");
+            assert!(after[worker] <= before[worker].min(from_bytes), "{before:?} {from_bytes} {after:?}");
             let is_other = |(other, _): &(usize, _)| *other != worker;
             let others = |matched: &[u64]| matched.iter().copied().enumerate().filter(is_other).collect::<Vec<_>>();
             assert_eq!(others(&after), others(&before), "nobody else forgets");
