@@ -2,7 +2,7 @@
 # Runs cargo-fuzz on the targets in fuzz/, which it sets up for that.
 #
 #   tools/setup/fuzz.sh run [TARGET] [MINUTES]   all targets unless named, a minute each unless told
-#   tools/setup/fuzz.sh keep [TARGET]            the smallest set that covers what was found becomes fuzz/corpus
+#   tools/setup/fuzz.sh keep [TARGET]            the smallest set that covers what was found becomes fuzz/corpus/TARGET.txt
 #
 # What is found stays in the cache, so that the next run goes on from there. An input that breaks a law is written to
 # fuzz/crashes, where the normal tests replay it for ever, and the run ends with an error.
@@ -48,35 +48,43 @@ dictionary() {
     esac
 }
 
-write_seeds() {
-    cargo run --quiet --manifest-path "$root/Cargo.toml" --package warmroute-fuzz-targets -- "$1" "$found/$1-seeds" >&2
+# As long as what is long in its own way: a page of metrics, a content whose role is a guess. The shorter, the more runs.
+bytes_max() {
+    case $1 in
+    metrics) echo 65536 ;;
+    request) echo 32768 ;;
+    *) echo 4096 ;;
+    esac
 }
+
+# pack and unpack: see tools/fuzz-targets/src/main.rs.
+inputs() { cargo run --quiet --manifest-path "$root/Cargo.toml" --package warmroute-fuzz-targets -- "$@" >&2; }
 
 run() {
     local target=$1 seconds=$2 words
-    mkdir -p "$found/$target" "$fuzz/corpus/$target" "$fuzz/crashes/$target"
-    write_seeds "$target"
+    mkdir -p "$found/$target" "$fuzz/crashes/$target"
+    inputs unpack "$target" "$found/$target-known"
     words=$(dictionary "$target")
     say "$target for $seconds s"
-    # Empty folders are not committed; the first one named takes what is new.
-    cargo_fuzz run "$target" "$found/$target" "$found/$target-seeds" "$fuzz/corpus/$target" -- \
-        -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=3072 -timeout=20 -report_slow_units=20 -print_final_stats=1 \
-        -artifact_prefix="$fuzz/crashes/$target/" ${words:+-dict="$words"}
-    rmdir --ignore-fail-on-non-empty "$fuzz/corpus/$target" "$fuzz/crashes/$target"
+    # The first folder takes what is new.
+    cargo_fuzz run "$target" "$found/$target" "$found/$target-known" -- \
+        -max_total_time="$seconds" -max_len="$(bytes_max "$target")" -rss_limit_mb=3072 -timeout=20 -report_slow_units=20 \
+        -print_final_stats=1 -artifact_prefix="$fuzz/crashes/$target/" ${words:+-dict="$words"}
+    # Nothing broke. Git keeps no empty folders either.
+    rmdir --ignore-fail-on-non-empty -p "$fuzz/crashes/$target"
 }
 
 # By edges alone: with how often each is taken, a set is ten times as large and covers nothing more.
 keep() {
     local target=$1 kept
     kept=$(mktemp -d)
-    mkdir -p "$found/$target" "$fuzz/corpus/$target"
-    write_seeds "$target"
-    cargo_fuzz run "$target" "$kept" "$fuzz/corpus/$target" "$found/$target" -- \
+    mkdir -p "$found/$target"
+    rm -rf "$found/$target-known"
+    inputs unpack "$target" "$found/$target-known"
+    cargo_fuzz run "$target" "$kept" "$found/$target-known" "$found/$target" -- \
         -merge=1 -use_counters=0 -max_len="$KEPT_BYTES_MAX" >&2
-    rm -rf "${fuzz:?}/corpus/$target"
-    mv "$kept" "$fuzz/corpus/$target"
-    chmod 755 "$fuzz/corpus/$target"
-    say "$target: $(find "$fuzz/corpus/$target" -type f | wc -l) inputs, $(du -sb "$fuzz/corpus/$target" | cut -f1) bytes"
+    inputs pack "$target" "$kept"
+    rm -rf "$kept"
 }
 
 # Longer inputs are found again from the samples; the repository keeps the short ones.

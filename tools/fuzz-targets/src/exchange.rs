@@ -18,7 +18,7 @@ use crate::choices::Choices;
 const OPEN: usize = 6;
 
 /// Events of one run: beyond, nothing new happens.
-const EVENTS_MAX: usize = 300;
+const EVENTS_MAX: usize = 100;
 
 /// Lets anything happen to six requests in two VMs of one gateway.
 ///
@@ -100,7 +100,7 @@ impl World {
     fn decide(&mut self, place: usize, choices: &mut Choices<'_>) {
         let (router, exchange) = (&mut self.routers[place % 2], &mut self.open[place]);
         router.end(&mut self.store, 0, exchange, None, self.now);
-        let text = ["a", "b ", "\u{e9}"][choices.below(3)].repeat(choices.below(4_000));
+        let text = ["a", "b ", "\u{e9}"][choices.below(3)].repeat(choices.below(1_000));
         let body = format!(r#"{{"model":"m","prompt":"{text} {}"}}"#, choices.byte());
         let reading = router.read_prompt(Api::Completions, body.as_bytes(), choices.is_set(), Some(choices.u64()));
         let reading = reading.unwrap_or_default();

@@ -6,6 +6,7 @@
 
 mod choices;
 mod config;
+pub mod corpus;
 mod document;
 mod exchange;
 mod index;

@@ -1,25 +1,33 @@
-//! Writes the seeds of a fuzz target into a folder: `warmroute-fuzz-targets TARGET FOLDER`. Without arguments it lists
-//! the targets.
+//! Moves inputs between the repository and the folders that libFuzzer works in.
+//!
+//! ```text
+//! warmroute-fuzz-targets unpack TARGET FOLDER   the samples and the corpus become files in FOLDER
+//! warmroute-fuzz-targets pack TARGET FOLDER     the files in FOLDER become the corpus
+//! ```
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use warmroute_fuzz_targets::{TARGETS, seeds::seeds};
+use warmroute_fuzz_targets::{TARGETS, corpus, seeds::seeds};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [target, folder] = arguments.as_slice() else {
-        if !arguments.is_empty() {
-            bail!("expected TARGET FOLDER, or nothing");
-        }
-        TARGETS.iter().for_each(|target| println!("{}", target.name));
-        return Ok(());
-    };
+    let [command, target, folder] = arguments.as_slice() else { bail!("expected unpack or pack, TARGET and FOLDER") };
+    if !TARGETS.iter().any(|known| known.name == target) {
+        bail!("{target} is no target");
+    }
     let folder = PathBuf::from(folder);
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    for (number, seed) in seeds(target)?.into_iter().enumerate() {
-        fs::write(folder.join(format!("seed-{number}")), seed)?;
+    match command.as_str() {
+        "unpack" => {
+            fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            let inputs = seeds(target)?.into_iter().chain(corpus::read(target)?);
+            for (number, input) in inputs.enumerate() {
+                fs::write(folder.join(number.to_string()), input)?;
+            }
+        }
+        "pack" => println!("{target}: {} inputs", corpus::write(target, &folder)?),
+        _ => bail!("{command}: expected unpack or pack"),
     }
     Ok(())
 }

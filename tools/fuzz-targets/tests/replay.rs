@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use warmroute::rng::Rng;
 use warmroute_fuzz_targets::seeds::{repository_root, seeds};
-use warmroute_fuzz_targets::{TARGETS, Target};
+use warmroute_fuzz_targets::{TARGETS, Target, corpus};
 
 /// Says which input a law fails on.
 struct Named(PathBuf);
@@ -19,6 +19,9 @@ impl Drop for Named {
         }
     }
 }
+
+/// A corpus with less was lost.
+const INPUTS_MIN: usize = 5;
 
 /// Of each input, so many are tried that differ from it a little.
 const MUTATIONS: u64 = 20;
@@ -51,9 +54,9 @@ fn mutated(rng: &mut Rng, input: &[u8]) -> Vec<u8> {
     input
 }
 
-/// The files in `fuzz/<folder>/<target>`; none where there is no such folder.
-fn files(folder: &str, target: &Target) -> Result<Vec<PathBuf>> {
-    let folder = repository_root().join("fuzz").join(folder).join(target.name);
+/// The inputs that once broke a law, as libFuzzer wrote them; none where there is no such folder.
+fn crashes(target: &Target) -> Result<Vec<PathBuf>> {
+    let folder = repository_root().join("fuzz/crashes").join(target.name);
     if !folder.exists() {
         return Ok(Vec::new());
     }
@@ -65,9 +68,12 @@ fn replay(name: &str) -> Result<()> {
     for (number, seed) in seeds(name)?.into_iter().enumerate() {
         check(target, &Path::new("seed").join(number.to_string()), &seed);
     }
-    let corpus = files("corpus", target)?;
-    ensure!(corpus.len() > 10, "fuzz/corpus/{name} holds {} inputs", corpus.len());
-    for path in corpus.into_iter().chain(files("crashes", target)?) {
+    let (path, inputs) = (corpus::path(name), corpus::read(name)?);
+    ensure!(inputs.len() >= INPUTS_MIN, "{} holds {} inputs", path.display(), inputs.len());
+    for (number, input) in inputs.iter().enumerate() {
+        check(target, &path.join((number + 1).to_string()), input);
+    }
+    for path in crashes(target)? {
         check(target, &path, &fs::read(&path)?);
     }
     Ok(())
