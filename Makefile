@@ -5,8 +5,8 @@ PROFILE_TOOLS := --profile tools
 # A failing test prints its message; a backtrace of an async runtime below it helps nobody.
 export RUST_BACKTRACE := 0
 
-.PHONY: help wasm noop-wasm demo bench bench-growth bench-page bench-decision micro quality replay test check-fmt \
-	lint unit instructions parity e2e size docs clean
+.PHONY: help wasm noop-wasm demo bench bench-growth bench-page bench-decision micro quality replay fuzz fuzz-corpus mutate \
+	test check-fmt lint unit instructions parity e2e size docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,16 @@ quality: wasm ## Compare routing over HTTP with Envoy's own; PEERS=1: other rout
 
 replay: ## Compare routing policies on traces and generated workloads; FULL=1: all of it, and write docs/routing-quality.md
 	cargo run $(PROFILE_TOOLS) --package warmroute-replay -- $(if $(FULL),--full --docs docs)
+
+fuzz: ## Throw bytes at the parsers and state machines with cargo-fuzz; TARGET=request: one of them; MINUTES=20: of each, else 1
+	@$(SETUP)/fuzz.sh run "$(TARGET)" "$(MINUTES)"
+
+fuzz-corpus: ## Make the smallest inputs that cover what fuzzing has found fuzz/corpus, which the tests replay; TARGET=request
+	@$(SETUP)/fuzz.sh keep "$(TARGET)"
+
+mutate: wasm ## Send mutated requests of every format through the plugin in Envoy; REQUESTS=100000 unless told otherwise
+	MUTATED_REQUESTS=$(or $(REQUESTS),100000) cargo test --workspace --test envoy -- --nocapture --exact \
+		mutations::every_mutated_request_reaches_a_worker_byte_by_byte_and_is_answered
 
 # One after the other, the cheapest first, whatever -j says: each would slow the others down and mix up their output.
 test: ## Run all that CI runs, the cheapest first

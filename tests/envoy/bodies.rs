@@ -232,7 +232,7 @@ async fn everything_else_passes_untouched() -> Result<()> {
         case("DELETE", CHAT, b""),
         case("PATCH", COMPLETIONS, &json),
         case("OPTIONS", CHAT, b""),
-        case("POST", "/v1/embeddings", &json),
+        case("POST", "/v1/audio/transcriptions", &json),
         case("POST", "/v1/chat/completions/", &json),
         case("POST", "/V1/chat/completions", &json),
         case("POST", "/v1/chat/completions%20", &json),

@@ -16,7 +16,7 @@ use crate::world::{CHAT, WAIT_MAX, chat, instant};
 
 /// Writes the files in `envoy/` to `directory`, with what is of this machine in place of what a reader is to replace.
 /// Returns those that Envoy is started with.
-fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<Vec<PathBuf>> {
+pub(crate) fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<Vec<PathBuf>> {
     let ecds = directory.join("ecds");
     fs::create_dir(&ecds)?;
     let mut bootstraps = Vec::new();
@@ -43,10 +43,10 @@ fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<Vec<PathBuf
 }
 
 /// An Envoy with a configuration that is not the harness's; ends with it.
-struct SampleEnvoy(Child);
+pub(crate) struct SampleEnvoy(Child);
 
 impl SampleEnvoy {
-    fn start(bootstrap: &Path) -> Result<Self> {
+    pub(crate) fn start(bootstrap: &Path) -> Result<Self> {
         let mut command = Command::new(Artefacts::find()?.envoy);
         command.arg("--config-path").arg(bootstrap).arg("--admin-address-path").arg(bootstrap.with_extension("admin"));
         command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
@@ -63,7 +63,7 @@ impl Drop for SampleEnvoy {
 }
 
 /// A client of the admin interface, one of the gateway, and the gateway's address, once the Envoy started with `bootstrap` takes requests.
-async fn sample_clients(bootstrap: &Path) -> Result<(Client, Client, SocketAddr)> {
+pub(crate) async fn sample_clients(bootstrap: &Path) -> Result<(Client, Client, SocketAddr)> {
     let deadline = Instant::now() + WAIT_MAX;
     loop {
         if let Some(clients) = try_sample_clients(bootstrap).await {
@@ -91,7 +91,7 @@ async fn sample_configs_load() -> Result<()> {
     let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?];
     let directory = tempfile::tempdir()?;
     let bootstraps = write_samples(directory.path(), &workers.each_ref().map(WorkerSim::addr))?;
-    assert_eq!(bootstraps.len(), 2, "{bootstraps:?}");
+    assert_eq!(bootstraps.len(), 3, "{bootstraps:?}");
     for bootstrap in bootstraps {
         let checked = Command::new(Artefacts::find()?.envoy)
             .args(["--mode", "validate", "--config-path"])

@@ -9,6 +9,7 @@ mod cache;
 mod config;
 mod engine;
 mod faults;
+mod formats;
 mod metrics;
 mod openai;
 mod prompt;

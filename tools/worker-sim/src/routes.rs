@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::body::{Cut, Events, SimBody};
 use crate::faults::{Faults, MetricsFault};
+use crate::formats::Format;
 use crate::metrics;
 use crate::openai::{Answer, Api, ApiError, Inference, models, rendered, tokenized};
 use crate::responses;
@@ -73,6 +74,16 @@ async fn simulated(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Answer
         Err(refusal) => return Ok(refusal),
     };
     shared.not_hanging().await?;
+    let mut answered = answer(shared, head, &body).await;
+    if let Ok(response) = &mut answered
+        && head.method == Method::POST
+    {
+        set_digest(response.headers_mut(), &body);
+    }
+    answered
+}
+
+async fn answer(shared: &Arc<Shared>, head: &Parts, body: &Bytes) -> Answered {
     if shared.is_starting() {
         return Ok(error(&ApiError::new(503, "ServiceUnavailable", None, "The engine is starting.")));
     }
@@ -83,9 +94,9 @@ async fn simulated(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Answer
         (&Method::GET, "/v1/models") => {
             Ok(json_body(StatusCode::OK, models(&shared.config, shared.start_time_s() as u64)))
         }
-        (&Method::POST, "/tokenize") => Ok(told(tokenized(&body, &shared.config))),
+        (&Method::POST, "/tokenize") => Ok(told(tokenized(body, &shared.config))),
         (&Method::POST, "/v1/chat/completions/render" | "/v1/completions/render") => {
-            Ok(told(if shared.config.enable_scale_out { rendered(&body) } else { Err(ApiError::refused_render()) }))
+            Ok(told(if shared.config.enable_scale_out { rendered(body) } else { Err(ApiError::refused_render()) }))
         }
         // Else they would be echoed, and a router would take that for an engine's answer.
         (_, path) if ABSENT_PATHS.contains(&path) => {
@@ -93,13 +104,16 @@ async fn simulated(shared: &Arc<Shared>, head: &Parts, body: Incoming) -> Answer
         }
         (method, path) => {
             let api = Api::of_path(path).filter(|_| method == Method::POST);
-            let record = shared.stats.arrived(record(head, &body), api.is_some());
+            let format = Format::of_path(path).filter(|_| method == Method::POST);
+            let record = shared.stats.arrived(record(head, body), api.is_some() || format.is_some());
             let answered = if shared.draws_error() {
                 Ok(error(&ApiError::new(500, "InternalServerError", None, "Injected error.")))
             } else if let Some(api) = api {
-                infer(shared, api, &body, record).await
+                infer(shared, api, body, record).await
+            } else if let Some(format) = format {
+                Ok(format_answer(format, body))
             } else {
-                Ok(json_body(StatusCode::OK, echo(head, &body)))
+                Ok(json_body(StatusCode::OK, echo(head, body)))
             };
             if let Ok(response) = &answered {
                 shared.stats.answered(record, response.status().as_u16());
@@ -143,6 +157,17 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
     let end = ticket.progress().await.ok_or(Cut)?;
     shared.stats.served(record, answer.prompt_tokens, end.cached_tokens);
     Ok(json_body(StatusCode::OK, answer.whole(end.generated_tokens, end.cached_tokens)))
+}
+
+fn format_answer(format: Format, body: &[u8]) -> Response<SimBody> {
+    match format.answer(body) {
+        Ok(told) => {
+            let mut response = Response::new(SimBody::full(told.body));
+            set_type(response.headers_mut(), told.content_type);
+            response
+        }
+        Err(refusal) => error(&refusal),
+    }
 }
 
 async fn metrics_page(shared: &Shared) -> Answered {
@@ -242,6 +267,14 @@ fn lossy(value: &HeaderValue) -> String {
 
 fn set_type(headers: &mut HeaderMap, content_type: &'static str) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+}
+
+/// What the worker got, for whoever sent it to compare: also where the answer is a refusal.
+fn set_digest(headers: &mut HeaderMap, body: &[u8]) {
+    let digest = format!("{:016x}-{}", xxh3_64(body), body.len());
+    if let Ok(digest) = HeaderValue::from_str(&digest) {
+        headers.insert("x-body-digest", digest);
+    }
 }
 
 fn plain(status: StatusCode, body: &'static str) -> Response<SimBody> {
