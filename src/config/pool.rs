@@ -148,6 +148,9 @@ const NONE: &str = "none";
 /// The longest that an address can be, `[IPv6%scope]:port`.
 const ADDRESS_BYTES_MAX: usize = 64;
 
+/// Models of one pool, at the most: they are looked through for each request.
+const POOL_MODELS_MAX: usize = 64;
+
 #[cfg(test)]
 mod tests {
     #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
@@ -220,6 +223,3 @@ mod tests {
         }
     }
 }
-
-/// Models of one pool, at the most: they are looked through for each request.
-const POOL_MODELS_MAX: usize = 64;
