@@ -4,9 +4,12 @@ use warmroute::prefix::{BLOCKS_MAX, CUTS_MAX, Chain, PromptSink, seed};
 use warmroute::request::{Api, InferenceRequest, parse, top_text};
 use warmroute::rng::Rng;
 
+use crate::bodies;
+use crate::choices::Choices;
 use crate::document::Node;
 
-/// The formats, and the names that the files of their samples begin with. The first byte of an input chooses one.
+/// The formats, and the names that the files of their samples begin with. The first byte of an input chooses one; its
+/// highest bit says that choices follow and no body.
 pub(crate) const APIS: &[(Api, &str)] =
     &[(Api::ChatCompletions, "chat-completions"), (Api::Completions, "completions")];
 
@@ -34,8 +37,15 @@ pub(crate) fn input(api: u8, cut: u16, body: &[u8]) -> Vec<u8> {
 /// When what is fed is not bounded by the body; when a cut body feeds other than a prefix of what the whole one does;
 /// when the prompt depends on spaces, escapes or the order of the top keys; when serde_json reads another model or text.
 pub fn request(data: &[u8]) {
-    let Some((&[api, cut @ ..], body)) = data.split_first_chunk::<3>() else { return };
-    let Some(&(api, _)) = APIS.get(usize::from(api) % APIS.len()) else { return };
+    let Some((&[choice, cut @ ..], rest)) = data.split_first_chunk::<3>() else { return };
+    let Some(&(api, _)) = APIS.get(usize::from(choice & 0x7f) % APIS.len()) else { return };
+    let generated;
+    let body = if choice < 0x80 {
+        rest
+    } else {
+        generated = bodies::body(&mut Choices::new(rest)).respell(&mut Rng::new(rest.len() as u64));
+        generated.as_bytes()
+    };
     let cut = usize::from(u16::from_le_bytes(cut)) % (body.len() + 1);
     let cut_body = body.get(..cut).unwrap_or_default();
     let whole = read(api, body, false);

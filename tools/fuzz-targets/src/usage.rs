@@ -70,9 +70,10 @@ fn quoted_text_is_no_usage(answer: &[u8], cuts: u8) {
     assert_eq!(read([said.as_bytes()]), None, "in an answer");
     let event = format!("data: {said}\n\n");
     assert_eq!(read(pieces(event.as_bytes(), cuts)), None, "in an event");
-    let true_event =
-        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
-    let stream = format!("{event}{true_event}{event}");
+    let counts = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
     let want = Usage { prompt_tokens: Some(7), completion_tokens: Some(2), cached_tokens: None };
+    let told = format!(r#"{{"choices":[{{"message":{{"content":{text}}}}}],{counts},"x":{text}}}"#);
+    assert_eq!(read(pieces(told.as_bytes(), cuts)), Some(want), "between texts");
+    let stream = format!("{event}data: {{\"choices\":[],{counts}}}\n\ndata: [DONE]\n\n{event}");
     assert_eq!(read(pieces(stream.as_bytes(), cuts)), Some(want), "beside a true one");
 }
