@@ -13,7 +13,7 @@ use crate::prefix::BlockHash;
 use crate::schedule::Decision;
 use crate::shared::inflight::Held;
 use crate::time::Timestamp;
-use crate::worker::WorkerId;
+use crate::worker::{AdapterHash, WorkerId};
 
 /// Who answered, against what was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,7 @@ pub struct Exchange {
     counted: Option<(WorkerId, Held)>,
     prompt: PromptSize,
     decided_at: Timestamp,
+    adapter: Option<AdapterHash>,
     /// The prompt's blocks, for what is recorded after the decision; empty where nothing was recorded with it.
     blocks: Box<[BlockHash]>,
     credit: Option<Credit>,
@@ -81,10 +82,10 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// A request with this prompt, about which it is decided now.
+    /// A request with this prompt, about which it is decided now. `adapter` = the one that it is for, if any.
     #[must_use]
-    pub fn new(prompt: PromptSize, now: Timestamp) -> Self {
-        Self { prompt, decided_at: now, ..Self::default() }
+    pub fn new(prompt: PromptSize, adapter: Option<AdapterHash>, now: Timestamp) -> Self {
+        Self { prompt, adapter, decided_at: now, ..Self::default() }
     }
 
     /// The request is sent as `decision` says: counts it at the first pick.
@@ -147,6 +148,12 @@ impl Exchange {
     #[must_use]
     pub const fn prompt(&self) -> PromptSize {
         self.prompt
+    }
+
+    /// The LoRA adapter that it is for; `None` if it is for none.
+    #[must_use]
+    pub const fn adapter(&self) -> Option<AdapterHash> {
+        self.adapter
     }
 
     /// When it was decided where it goes.
@@ -226,7 +233,7 @@ mod tests {
 
     fn exchange(prompt_tokens: u32) -> Exchange {
         let prompt = PromptSize { bytes: u64::from(prompt_tokens) * 4, tokens: prompt_tokens, is_whole: true };
-        Exchange::new(prompt, Timestamp::default())
+        Exchange::new(prompt, None, Timestamp::default())
     }
 
     fn counts(pool: &Pool) -> Vec<(u32, u32)> {

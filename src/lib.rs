@@ -24,6 +24,7 @@ pub mod config;
 pub mod engine;
 pub mod exchange;
 pub mod index;
+pub mod model;
 pub mod pool;
 pub mod prefix;
 pub mod request;

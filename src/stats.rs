@@ -40,7 +40,7 @@ macro_rules! stats {
 }
 
 stats! {
-    Requests Counter "warmroute_requests_total" "POST requests to a routed path of a pool"
+    Requests Counter "warmroute_requests_total" "requests of a pool that are routed: POST to the path of a format that is read, and with `request.otherRequests: least-load` all others"
     Routed Counter "warmroute_routed_total" "requests sent with a decision"
     DecisionTurn Counter "warmroute_decision_turn_total" "decisions: it was the worker's turn (`round-robin`)"
     DecisionDrawn Counter "warmroute_decision_drawn_total" "decisions: the worker was drawn (`random`)"
@@ -56,12 +56,15 @@ stats! {
     DecisionNoSession Counter "warmroute_decision_no_session_total" "decisions: no session named, so the least load (`session`)"
     DecisionKvRoom Counter "warmroute_decision_kv_room_total" "decisions: the most room in the KV cache (`kv-utilization`)"
     DecisionScore Counter "warmroute_decision_score_total" "decisions: the highest sum of scores (`weighted`)"
+    DecisionPreviousResponse Counter "warmroute_decision_previous_response_total" "decisions: the worker holds the response that the request continues (all policies)"
     RoutePolicyUnknown Counter "warmroute_route_policy_unknown_total" "requests whose route names a policy that `routePolicies` does not have: the policy of all routes decides"
     AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes or its requests"
     UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object with a prompt"
     UnroutedNoBody Counter "warmroute_unrouted_no_body_total" "requests left to Envoy's fallback policy: no body"
     UnroutedNoWorkers Counter "warmroute_unrouted_no_workers_total" "requests left to Envoy's fallback policy: no worker of the pool has a place in the fleet page"
     BodyEncoded Counter "warmroute_body_encoded_total" "requests decided without their prompt: the body has a content-encoding"
+    ModelReplaced Counter "warmroute_model_replaced_total" "requests whose `model` is an alias and was replaced in the body"
+    ModelUnread Counter "warmroute_model_unread_total" "requests whose `model` could not be read, so that aliases and `modelHeader` do nothing: no JSON, compressed, or beyond `request.scanBytesMax`"
     BodyTruncated Counter "warmroute_body_truncated_total" "requests decided by their first `request.scanBytesMax` bytes"
     AnsweredFirstPick Counter "warmroute_answered_first_pick_total" "answers from the worker that was picked first"
     AnsweredLaterPick Counter "warmroute_answered_later_pick_total" "answers from a later pick: Envoy retried"
@@ -108,6 +111,7 @@ impl From<Branch> for Stat {
             Branch::NoSession => Self::DecisionNoSession,
             Branch::KvRoom => Self::DecisionKvRoom,
             Branch::Score => Self::DecisionScore,
+            Branch::PreviousResponse => Self::DecisionPreviousResponse,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! page (docs/configuration.md) all come from those declarations.
 
 pub mod error;
+mod models;
 mod poll;
 mod pool;
 pub mod reader;
@@ -12,11 +13,13 @@ mod wire;
 
 pub use error::ConfigError;
 pub use poll::PollConfig;
-pub use pool::PoolConfig;
+pub use pool::{MetricsConfig, PoolConfig, WorkerConfig};
 pub use reader::{KeyDoc, Section};
 pub use request::RequestConfig;
 
+use crate::model::ModelAlias;
 use crate::schedule::{POLICIES, Policy};
+use models::read_models;
 use poll::read_poll;
 use pool::read_pool;
 use request::read_request;
@@ -26,12 +29,18 @@ use request::read_request;
 pub struct Config {
     /// The policies: the one for all routes first, then those that a route's metadata may name. At least one.
     pub policies: Vec<NamedPolicy>,
+    /// The policy of requests that are read by no format: the number of one that no route can name. `None`: they pass.
+    pub other_policy: Option<usize>,
     /// The pools, at least one, each with another cluster.
     pub pools: Vec<PoolConfig>,
     /// How workers are scraped.
     pub poll: PollConfig,
     /// What of a request is read.
     pub request: RequestConfig,
+    /// Names of models that are replaced in the body.
+    pub models: Vec<ModelAlias>,
+    /// The request header that tells the route which model the body asks for; empty = none.
+    pub model_header: String,
     /// Where a client names its session.
     pub session: SessionConfig,
     /// The index of the workers' caches.
@@ -111,8 +120,28 @@ fn read_config(section: &mut Section<'_>) -> Config {
     ));
     let route_names = policies.iter().skip(1).map(|policy| policy.route_name.as_str());
     refuse_repeated(section, "routePolicies", route_names, "policies with different names");
-    let pools = section.list("pools", 1..=POOLS_MAX, "the pools; one for each Envoy cluster of workers", read_pool);
+    let pools = section.list(
+        "pools",
+        0..=POOLS_MAX,
+        "the pools, one for each Envoy cluster of workers; none only where all that is to be done is to read models",
+        read_pool,
+    );
     refuse_repeated(section, "pools", pools.iter().map(|pool| pool.cluster.as_str()), "pools with different clusters");
+    let pool_models = || pools.iter().flat_map(|pool| &pool.models);
+    refuse_repeated(section, "pools", pool_models().map(String::as_str), "pools with different models");
+    let models = read_models(section);
+    let model_header = read_model_header(
+        section,
+        "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none",
+    );
+    if section.is_clean() && model_header.is_empty() {
+        if pools.is_empty() {
+            section.refuse("pools", &format!("a list of 1 to {POOLS_MAX} objects, or modelHeader a header"));
+        }
+        if pool_models().next().is_some() {
+            section.refuse("modelHeader", "the header by which routes know the models of pools");
+        }
+    }
     let session = section.section(
         "session",
         "how a client names its session; nothing is read where nothing is named",
@@ -121,8 +150,17 @@ fn read_config(section: &mut Section<'_>) -> Config {
     if section.is_clean() && session.is_empty() && policies.iter().any(|policy| policy.name == SESSION_POLICY) {
         section.refuse("session", "an object that says where sessions are named, as the policy `session` is used");
     }
+    let request = section.section("request", "what of a request is read", read_request);
+    let other_policy = request.routes_others.then(|| {
+        let policy = (FALLBACK_POLICY.build)(section);
+        policies.push(NamedPolicy { route_name: String::new(), name: FALLBACK_POLICY.name, policy });
+        policies.len() - 1
+    });
     Config {
         policies,
+        other_policy,
+        models,
+        model_header,
         session,
         index: section.section("index", "what is remembered of the workers' KV caches", read_index),
         gateways: section.u32(
@@ -133,7 +171,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
         ),
         pools,
         poll: section.section("poll", "how workers are asked for their load", read_poll),
-        request: section.section("request", "what of a request is read", read_request),
+        request,
         response_headers: section.bool(
             "responseHeaders",
             false,
@@ -153,17 +191,33 @@ fn read_policy_at(section: &mut Section<'_>, route_name: String) -> NamedPolicy 
 }
 
 fn read_session(section: &mut Section<'_>) -> SessionConfig {
-    const NONE: &str = "";
-    let mut name = |key, doc| section.string(key, NONE, 0..=NAME_BYTES_MAX, doc);
-    let session = SessionConfig {
-        header: name("header", "a request header, as in `x-session-id`"),
+    let header = read_header_name(section, "header", "a request header, as in `x-session-id`");
+    let mut name = |key, doc| section.string(key, "", 0..=NAME_BYTES_MAX, doc);
+    SessionConfig {
+        header,
         cookie: name("cookie", "a cookie, where the header is absent"),
         body_key: name("bodyKey", "a string at the top of the body, as in `user`, where both are absent"),
-    };
-    if section.is_clean() && !session.header.bytes().all(is_header_byte) {
-        section.refuse("header", "a header's name in lower case");
     }
-    session
+}
+
+/// The name of a request header; empty if none is written.
+fn read_header_name(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> String {
+    let name = section.string(key, "", 0..=NAME_BYTES_MAX, doc);
+    if section.is_clean() && !name.bytes().all(is_header_byte) {
+        section.refuse(key, "a header's name in lower case");
+    }
+    name
+}
+
+/// As [`read_header_name`], for one that is written too: those that frame a request or choose its worker are not for that.
+fn read_model_header(section: &mut Section<'_>, doc: &'static str) -> String {
+    const KEY: &str = "modelHeader";
+    const TAKEN: &[&str] = &["content-length", "transfer-encoding", "host", "x-gateway-destination-endpoint"];
+    let name = read_header_name(section, KEY, doc);
+    if section.is_clean() && TAKEN.contains(&name.as_str()) {
+        section.refuse(KEY, "a header of its own");
+    }
+    name
 }
 
 /// What stands in the name of a header as the host hands it over.
@@ -218,7 +272,7 @@ const SESSION_POLICY: &str = "session";
 /// Policies of single routes, at the most.
 const ROUTE_POLICIES_MAX: usize = 16;
 
-/// Only for the type's sake: see `read_policy`.
+/// For requests that no format reads; and in `read_policy` for the type's sake.
 const FALLBACK_POLICY: crate::schedule::PolicyRegistration = crate::schedule::policy::LEAST_LOAD;
 
 /// Pools of one plugin, at the most: each costs pages in shared data and a lease.
@@ -249,10 +303,10 @@ mod tests {
         let config = Config::from_bytes(MINIMAL.as_bytes()).unwrap();
         assert_eq!(config.policies[0].name, DEFAULT_POLICY);
         assert_eq!(config.poll, PollConfig::default());
-        assert_eq!(config.pools[0].workers, ["10.0.0.1:8000"]);
-        assert_eq!(config.request.path_prefixes, ["/v1"]);
+        assert_eq!(config.pools[0].addresses().collect::<Vec<_>>(), ["10.0.0.1:8000"]);
+        assert_eq!(config.request.base_paths, [""]);
         assert!(!config.response_headers);
-        assert_eq!(error(""), "pools is missing, must be a list of 1 to 64 objects");
+        assert_eq!(error(""), "pools is missing, must be a list of 1 to 64 objects, or modelHeader a header");
     }
 
     #[test]
@@ -272,6 +326,18 @@ mod tests {
         }
         let cases = [
             Case { config: with(r#""poll": {"intervalMs": 0}"#), want: "poll.intervalMs is 0, must be 50 to 60000" },
+            Case {
+                config: with(r#""modelHeader": "X-Model""#),
+                want: r#"modelHeader is "X-Model", must be a header's name in lower case"#,
+            },
+            Case {
+                config: with(r#""models": [{"name": "a", "targets": [{"name": "b", "weight": 0}]}]"#),
+                want: r#"must be a list with a weight above 0"#,
+            },
+            Case {
+                config: MINIMAL.replace(r#""workers""#, r#""models": ["large"], "workers""#),
+                want: "modelHeader is missing, must be the header by which routes know the models of pools",
+            },
             Case { config: with(r#""policy": "prefix-hsh""#), want: r#"policy.name is "prefix-hsh", known: hybrid, "# },
             Case {
                 config: with(r#""policy": {"name": "random", "loadFactor": 2}"#),

@@ -29,7 +29,7 @@ pub struct KeyDoc {
     pub path: String,
     /// The type of its value, in words.
     pub kind: &'static str,
-    /// What counts if the key is absent, as JSON; `required` if it may not be.
+    /// What counts if the key is absent, as JSON; `required` if it may not be, `none` if nothing counts then.
     pub default: String,
     /// What is allowed, as in `50 to 60000`; empty if everything of its kind is.
     pub allowed: String,
@@ -129,6 +129,19 @@ impl<'v> Section<'v> {
     pub fn u32(&mut self, key: &'static str, default: u32, range: RangeInclusive<u32>, doc: &'static str) -> u32 {
         let range = u64::from(*range.start())..=u64::from(*range.end());
         u32::try_from(self.u64(key, default.into(), range, doc)).unwrap_or(default)
+    }
+
+    /// As [`Section::u32`], and absent it is nothing.
+    pub fn optional_u32(&mut self, key: &'static str, range: RangeInclusive<u32>, doc: &'static str) -> Option<u32> {
+        let allowed = span(range.start(), range.end());
+        let value = self.ask(key, "whole number", &NONE, &allowed, doc)?;
+        let number = whole_number(value).and_then(|number| u32::try_from(number).ok());
+        let fit = number.filter(|number| range.contains(number));
+        if fit.is_none() {
+            let kind = if self::number(value).is_some() { "" } else { "a whole number, " };
+            self.refuse(key, &format!("{kind}{allowed}"));
+        }
+        fit
     }
 
     /// A number in `range`. JSON has neither NaN nor infinities.
@@ -387,6 +400,9 @@ impl<'v> Section<'v> {
 
 /// The default of a key that has none.
 const REQUIRED: &str = "required";
+
+/// The default of a key that may be absent and then means nothing.
+const NONE: &str = "none";
 
 /// The number if it is whole and not negative. Beyond 2^53 doubles leave out whole numbers, so those are not taken for one.
 fn whole_number(value: &Value) -> Option<u64> {

@@ -2,25 +2,43 @@
 
 use super::NAME_BYTES_MAX;
 use super::reader::Section;
+use crate::prefix::LINE_BEGIN_BYTES_MAX;
 
 /// What of a request is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestConfig {
-    /// What comes before `/chat/completions` and `/completions` in the paths that are routed.
-    pub path_prefixes: Vec<String>,
+    /// Below which paths requests are read. Empty = all.
+    pub base_paths: Vec<String>,
+    /// Lines of a prompt that begin so are not hashed.
+    pub skip_lines: Vec<String>,
+    /// Whether requests that are read by no format are sent to the worker with the least load.
+    pub routes_others: bool,
     /// At this many bytes of body the decision is made, and the rest streams through.
     pub scan_bytes_max: usize,
 }
 
 pub(super) fn read_request(section: &mut Section<'_>) -> RequestConfig {
     RequestConfig {
-        path_prefixes: section.strings(
-            "pathPrefixes",
-            &["/v1"],
+        base_paths: section.strings(
+            "basePaths",
+            &[""],
             1..=16,
             0..=NAME_BYTES_MAX,
-            "what comes before `/chat/completions` and `/completions` in the paths that are routed",
+            "requests are read if their path lies below one of these, as `/code/v1/completions` lies below `/code`, and ends as a request format's paths do",
         ),
+        skip_lines: section.strings(
+            "skipLines",
+            &[],
+            0..=SKIP_LINES_MAX,
+            1..=LINE_BEGIN_BYTES_MAX,
+            "lines within the first 64 KB of a prompt that begin so are not hashed, as in `x-anthropic-billing-header:`: dates, ids and the like that differ from request to request. Where the engine does see them, what follows is in no cache, although it is believed to be",
+        ),
+        routes_others: section.one_of(
+            "otherRequests",
+            &["pass", "least-load"],
+            "pass",
+            "what becomes of a pool's requests with another path or method: left to Envoy's fallback policy, or sent to the worker with the least load",
+        ) == "least-load",
         scan_bytes_max: usize::try_from(section.u64(
             "scanBytesMax",
             262_144,
@@ -30,3 +48,6 @@ pub(super) fn read_request(section: &mut Section<'_>) -> RequestConfig {
         .unwrap_or(usize::MAX),
     }
 }
+
+/// Beginnings of lines, at the most: each line is compared with all of them.
+const SKIP_LINES_MAX: usize = 16;

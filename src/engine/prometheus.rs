@@ -25,22 +25,20 @@ pub struct Sample<'p> {
     pub value: Option<f64>,
 }
 
-/// The samples of `page` whose name `wants` accepts, in order.
+/// The samples of `page` whose name `wants` has something for, in order, each with that.
 ///
 /// Labels and values of other names are not looked at, which is most of the work on a page of histograms.
 ///
 /// A last line without its line feed is ignored: the format demands one, so such a page was cut, and `1` may have been
 /// `12`.
-pub fn samples<'p>(page: &'p [u8], wants: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = Sample<'p>> {
+pub fn samples<'p, W>(page: &'p [u8], wants: impl Fn(&[u8]) -> Option<W>) -> impl Iterator<Item = (W, Sample<'p>)> {
     lines(page).filter_map(move |line| {
         let (name, rest) = split_name(line)?;
-        if !wants(name) {
-            return None;
-        }
+        let wanted = wants(name)?;
         let (labels, rest) = split_labels(rest)?;
         // A time stamp or an exemplar may follow the value; neither says anything about load.
         let value = rest.split(|&byte| is_blank(byte)).find(|token| !token.is_empty())?;
-        Some(Sample { name, labels, value: number(value) })
+        Some((wanted, Sample { name, labels, value: number(value) }))
     })
 }
 
@@ -74,9 +72,10 @@ impl<'p> Sample<'p> {
 /// Whole lines of the page's read part, without line end, of bounded length.
 fn lines(page: &[u8]) -> impl Iterator<Item = &[u8]> {
     let page = page.get(..PAGE_BYTES_MAX).unwrap_or(page);
-    page.split_inclusive(|&byte| byte == b'\n')
-        .filter(|line| line.len() <= LINE_BYTES_MAX)
-        .filter_map(|line| line.strip_suffix(b"\n"))
+    let mut start = 0;
+    memchr::memchr_iter(b'\n', page)
+        .filter_map(move |end| page.get(std::mem::replace(&mut start, end + 1)..end))
+        .filter(|line| line.len() < LINE_BYTES_MAX)
 }
 
 /// Splits a line into the metric's name and what follows; `None` for comments, blank lines and what starts otherwise.
@@ -118,7 +117,7 @@ fn closing_quote(text: &[u8]) -> Option<usize> {
     })
 }
 
-const fn is_name_byte(byte: u8) -> bool {
+pub(super) const fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':')
 }
 
@@ -137,7 +136,7 @@ mod tests {
 
     fn read(page: &[u8]) -> Vec<(String, String, Option<f64>)> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        samples(page, |_| true).map(|sample| (text(sample.name), text(sample.labels), sample.value)).collect()
+        samples(page, |_| Some(())).map(|((), sample)| (text(sample.name), text(sample.labels), sample.value)).collect()
     }
 
     #[test]
@@ -211,7 +210,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let page: Vec<u8> =
                 (0..rng.below(40)).map(|_| ALPHABET[rng.below(ALPHABET.len() as u32) as usize]).collect();
-            for sample in samples(&page, |_| true) {
+            for ((), sample) in samples(&page, |_| Some(())) {
                 assert!(!sample.name.is_empty() && sample.value.is_none_or(f64::is_finite), "seed {seed}");
                 let _ = sample.label("a");
             }

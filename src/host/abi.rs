@@ -64,6 +64,13 @@ mod imports {
             data: *mut *mut u8,
             data_bytes: *mut usize,
         ) -> u32;
+        pub(super) fn proxy_set_buffer_bytes(
+            buffer: u32,
+            start: usize,
+            bytes: usize,
+            data: *const u8,
+            data_bytes: usize,
+        ) -> u32;
         pub(super) fn proxy_get_header_map_value(
             map: u32,
             name: *const u8,
@@ -110,6 +117,14 @@ mod imports {
             trailers_bytes: usize,
             timeout_ms: u32,
             token: *mut u32,
+        ) -> u32;
+        pub(super) fn proxy_call_foreign_function(
+            name: *const u8,
+            name_bytes: usize,
+            argument: *const u8,
+            argument_bytes: usize,
+            data: *mut *mut u8,
+            data_bytes: *mut usize,
         ) -> u32;
         pub(super) fn proxy_set_effective_context(context_id: u32) -> u32;
         pub(super) fn proxy_define_metric(kind: u32, name: *const u8, name_bytes: usize, metric_id: *mut u32) -> u32;
@@ -175,6 +190,46 @@ pub(super) fn buffer(buffer: Buffer, bytes_max: usize) -> Option<Vec<u8>> {
         unsafe { imports::proxy_get_buffer_bytes(buffer as u32, 0, bytes_max, &raw mut data, &raw mut data_bytes) };
     call.end(data_bytes);
     (status == STATUS_OK).then(|| take(data, data_bytes))
+}
+
+/// Puts `bytes` in the place of all that is buffered.
+///
+/// The ABI's start and length could name a part, but Envoy only prepends, appends, or replaces all (`Buffer::copyFrom` in
+/// its `extensions/common/wasm/context.cc`).
+pub(super) fn replace_buffer(buffer: Buffer, bytes: &[u8]) -> bool {
+    let call = stage::call(HostCall::Other);
+    // SAFETY: the pointer and the length are of one live slice; the host only reads.
+    let status =
+        unsafe { imports::proxy_set_buffer_bytes(buffer as u32, 0, WHOLE_BUFFER, bytes.as_ptr(), bytes.len()) };
+    call.end(bytes.len());
+    status == STATUS_OK
+}
+
+/// Longer than any buffer.
+const WHOLE_BUFFER: usize = 0x7fff_ffff;
+
+/// Has the host choose the request's route anew, by the headers as they are now; `false` if it cannot.
+///
+/// Source: Envoy's foreign function `clear_route_cache` (`extensions/common/wasm/foreign.cc`). Since Envoy 1.33 a change
+/// of headers alone does not do it.
+pub(super) fn clear_route_cache() -> bool {
+    const NAME: &str = "clear_route_cache";
+    let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    let call = stage::call(HostCall::Other);
+    // SAFETY: `NAME` is one live slice; the host writes a pointer and a length to valid places.
+    let status = unsafe {
+        imports::proxy_call_foreign_function(
+            NAME.as_ptr(),
+            NAME.len(),
+            std::ptr::null(),
+            0,
+            &raw mut data,
+            &raw mut data_bytes,
+        )
+    };
+    call.end(data_bytes);
+    drop(take(data, data_bytes));
+    status == STATUS_OK
 }
 
 /// The first value of a header, any bytes; `None` if there is none.

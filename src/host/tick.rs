@@ -3,7 +3,8 @@
 use super::abi::{self, HeaderMap};
 use super::plugin::{Plugin, PollOutcome};
 use super::shared_data::SharedData;
-use crate::engine::{self, prometheus::PAGE_BYTES_MAX};
+use crate::config::PoolConfig;
+use crate::engine::prometheus::PAGE_BYTES_MAX;
 use crate::pool::{Poll, PoolStatus};
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::InflightPage;
@@ -11,7 +12,7 @@ use crate::shared::lease::{self, LeaseStep};
 use crate::shared::store::{Store, update};
 use crate::stats::Stat;
 use crate::time::Timestamp;
-use crate::worker::{DatedReport, LoadReport};
+use crate::worker::DatedReport;
 
 impl Plugin {
     pub(super) fn on_tick(&mut self) {
@@ -60,7 +61,7 @@ impl Plugin {
             return;
         }
         pages.admitted_at = now;
-        self.update_fleet(pool, |fleet, addresses| fleet.admit(addresses.iter().map(String::as_str), now));
+        self.update_fleet(pool, |fleet, configured| fleet.admit(configured.addresses(), now));
     }
 
     /// Writes what came of the scrapes since the last tick: together, for a large page is not rewritten for each.
@@ -70,7 +71,10 @@ impl Plugin {
         if outcomes.is_empty() {
             return;
         }
+        let sent = self.router.read_adapters(&mut SharedData, pool);
         self.update_fleet(pool, |fleet, _| {
+            // Before the reports: it is what they may have missed.
+            fleet.remember_sent(&sent);
             for outcome in &outcomes {
                 match outcome.report {
                     Some(dated) => {
@@ -83,15 +87,15 @@ impl Plugin {
         });
     }
 
-    /// Changes the fleet page and takes in what it then says. `change` gets the configured addresses and tells whether
+    /// Changes the fleet page and takes in what it then says. `change` gets the configured pool and tells whether
     /// anything is to be written.
-    fn update_fleet(&mut self, pool: usize, mut change: impl FnMut(&mut Fleet, &[String]) -> bool) {
+    fn update_fleet(&mut self, pool: usize, mut change: impl FnMut(&mut Fleet, &PoolConfig) -> bool) {
         let (Some(state), Some(configured)) = (self.router.pool(pool), self.router.config().pools.get(pool)) else {
             return;
         };
         let updated = update(&mut SharedData, &state.keys().fleet, |bytes| {
             let mut fleet = Fleet::decode(bytes.as_deref())?;
-            let is_changed = change(&mut fleet, &configured.workers);
+            let is_changed = change(&mut fleet, configured);
             Ok((is_changed.then(|| fleet.encode()), fleet))
         });
         let fleet = match updated {
@@ -106,7 +110,7 @@ impl Plugin {
                 // On our own: the ids are only this VM's, and so is what it knows.
                 let known = self.router.pool(pool).map(|pool| pool.fleet().clone());
                 let mut fleet = known.unwrap_or_default();
-                change(&mut fleet, &configured.workers);
+                change(&mut fleet, configured);
                 fleet
             }
         };
@@ -147,13 +151,13 @@ impl Plugin {
     fn send_polls(&mut self, pool: usize, now: Timestamp) {
         for member in self.router.due_polls(pool, now) {
             let (Some(state), poll) = (self.router.pool(pool), &self.router.config().poll) else { return };
-            let Some(address) = state.addresses().nth(member) else { return };
-            let held = state.total_at(address);
+            let Some(target) = state.poll_target(member, poll) else { return };
+            let held = state.total_at(target.worker);
             let headers = [
                 (":method", "GET"),
-                (":path", poll.path.as_str()),
-                (":authority", address),
-                ("x-envoy-original-dst-host", address),
+                (":path", target.path),
+                (":authority", target.address),
+                ("x-envoy-original-dst-host", target.address),
             ];
             let Some(token) = abi::http_call(&poll.cluster, &headers, poll.timeout_ms) else {
                 // No fault of the worker: it was not asked.
@@ -178,7 +182,9 @@ impl Plugin {
         let Some((pool, poll, address)) = answered else { return };
         let now = abi::now();
         // Dated by the question: on a busy thread the answer may have waited to be read.
-        let report = read_report(body_bytes).map(|report| DatedReport { taken_at: poll.sent_at, report });
+        let page = answered_page(body_bytes);
+        let report = page.and_then(|page| self.router.pool(pool)?.read_page(poll.member, &page).ok());
+        let report = report.map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.stats.count(if report.is_some() { Stat::PollsSucceeded } else { Stat::PollsFailed });
         self.add_up(pool, now);
         let held = self.router.pool(pool).map(|pool| pool.total_at(&address)).unwrap_or_default();
@@ -191,14 +197,13 @@ impl Plugin {
     }
 }
 
-/// The report in the answer of the call that the host is telling us of. Transport failures look like HTTP 503 and 504.
-fn read_report(body_bytes: usize) -> Option<LoadReport> {
+/// The page in the answer of the call that the host is telling us of. Transport failures look like HTTP 503 and 504.
+fn answered_page(body_bytes: usize) -> Option<Vec<u8>> {
     let status = abi::header(HeaderMap::CallResponse, ":status")?;
     if status != b"200" {
         return None;
     }
-    let page = abi::buffer(abi::Buffer::CallResponseBody, body_bytes.min(PAGE_BYTES_MAX))?;
-    engine::DIALECTS.iter().find_map(|dialect| engine::read_report(&page, dialect).ok())
+    abi::buffer(abi::Buffer::CallResponseBody, body_bytes.min(PAGE_BYTES_MAX))
 }
 
 /// How often the configured workers' rows are seen to: far below the time after which a row may be given away.

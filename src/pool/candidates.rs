@@ -4,7 +4,7 @@ use super::Pool;
 use crate::config::{IndexConfig, PollConfig};
 use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
 use crate::prefix::BlockHash;
-use crate::schedule::{Candidate, Decision, Picks, Policy, Query};
+use crate::schedule::{Branch, Candidate, Decision, Picks, Policy, Query};
 use crate::shared::PageError;
 use crate::shared::fleet::FleetWorker;
 use crate::shared::inflight::InflightPage;
@@ -12,7 +12,7 @@ use crate::shared::learned::LearnedPage;
 use crate::shared::store::Store;
 use crate::stage::{self, Stage};
 use crate::time::Timestamp;
-use crate::worker::{AdapterFit, AdapterHash, LoadReport, WorkerId};
+use crate::worker::{AdapterHash, LoadReport, WorkerId};
 
 /// A request's sizes, and what turns one into another.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct RequestSizes {
     pub bytes_per_token: f64,
     /// Tokens of a request of this pool that were in no cache, on average.
     pub uncached_tokens: f64,
-    /// The adapter that the request may be for: its model's name.
+    /// The adapter that the request is for, as [`Pool::find_adapter`] found it; `None` if it is for none.
     pub adapter: Option<AdapterHash>,
 }
 
@@ -144,11 +144,19 @@ impl Pool {
         let is_panic = eligible != Eligible::READY;
         let mut picks = Picks::default();
         let query = Query { turn: page.turn(), ..*query };
-        let branch = policy.pick(&query, &self.candidates, &mut picks);
+        let mut branch = policy.pick(&query, &self.candidates, &mut picks);
+        if let Some(holder) = query.response_holder.filter(|holder| self.is_candidate(*holder)) {
+            picks.put_first(holder);
+            branch = Branch::PreviousResponse;
+        }
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
         Some(Decision { picks, branch, is_panic, matched_tokens })
+    }
+
+    fn is_candidate(&self, worker: WorkerId) -> bool {
+        self.candidates.iter().any(|candidate| candidate.worker == worker)
     }
 
     fn matched_tokens(&self, worker: WorkerId, query: &Query, sizes: &RequestSizes) -> f64 {
@@ -203,6 +211,9 @@ impl Pool {
             let told = report.and_then(|report| foreign_load_in(worker, report));
             let foreign = told.unwrap_or_default();
             foreign_max = foreign_max.max(foreign);
+            let matched_tokens = self.matched_tokens(id, query, sizes);
+            let fit = |adapter| self.adapter_fit(id, worker, report, adapter, matched_tokens > 0.0);
+            let adapter = sizes.adapter.map(fit);
             let report = report.unwrap_or(&NO_REPORT);
             self.candidates.push(Candidate {
                 worker: id,
@@ -210,12 +221,12 @@ impl Pool {
                 load_requests: f64::from(own.requests) + foreign.requests,
                 own_requests: own.requests,
                 backlog_tokens: f64::from(own.prefill_tokens) + foreign.waiting * sizes.uncached_tokens,
-                matched_tokens: self.matched_tokens(id, query, sizes),
+                matched_tokens,
                 is_known: told.is_some(),
                 waiting: report.waiting,
                 running: report.running,
                 kv_usage: report.kv_usage,
-                adapter: sizes.adapter.map_or(AdapterFit::Unknown, |adapter| report.adapters.fit(adapter)),
+                adapter,
                 cold_pick_at: learned.map(|learned| learned.cold_pick_at).unwrap_or_default(),
             });
         }

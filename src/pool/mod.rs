@@ -1,5 +1,6 @@
 //! The workers of one Envoy cluster: what is known of them now, and one decision over them.
 
+mod adapters;
 mod candidates;
 mod poller;
 
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::PollConfig;
+use crate::config::{PollConfig, PoolConfig};
+use crate::engine::{Engine, PageError, PageReader};
 use crate::index::{Index, Retention};
 use crate::rng::{Rng, mix};
 use crate::schedule::Candidate;
@@ -18,14 +20,20 @@ use crate::shared::PageKind;
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::{Held, InflightPage};
 use crate::shared::learned::LearnedWorker;
+use crate::shared::responses;
 use crate::time::Timestamp;
-use crate::worker::{DatedReport, WorkerId};
+use crate::worker::{DatedReport, LoadReport, WorkerId};
+use adapters::PoolAdapters;
 use candidates::{foreign_load, is_available};
 
 /// One configured worker.
 #[derive(Debug)]
 struct Member {
     address: String,
+    /// Where its metrics are.
+    metrics_address: String,
+    /// The data-parallel rank of which its metrics are, if not of all.
+    rank: Option<u32>,
     /// Hash of `address`, mixed: see [`Candidate::identity`].
     identity: u64,
     /// Its row in the fleet page; `None` until the page has been read, or when the page is full.
@@ -47,9 +55,15 @@ pub struct Pool {
     /// When that slot was written last, and whether `held` has changed since.
     slot_written_at: Timestamp,
     is_slot_behind: bool,
+    adapters: PoolAdapters,
     index: Index,
     keys: PageKeys,
     polls: PollSchedule,
+    /// Whether its workers tell their load at all.
+    is_scraped: bool,
+    /// Where the page of metrics is, if not where all pools' are.
+    metrics_path: Option<String>,
+    reader: PageReader,
     /// Scratch, kept to allocate nothing per request. By worker id: all VMs' requests in flight, what was learned, what is
     /// believed of the caches, and how much of the prompt each holds. And the candidates.
     totals: Vec<Held>,
@@ -62,6 +76,8 @@ pub struct Pool {
 /// Where the pool's pages are in shared data; those of the index apart.
 #[derive(Clone, Debug)]
 pub struct PageKeys {
+    /// See [`crate::shared::adapters`].
+    pub adapters: String,
     /// See [`crate::shared::fleet`].
     pub fleet: String,
     /// See [`crate::shared::inflight`]. Shared, for a decision needs it beside the pool.
@@ -72,17 +88,29 @@ pub struct PageKeys {
     pub lease: String,
     /// See [`crate::shared::trunk`].
     pub trunk: String,
+    /// See [`crate::shared::responses`].
+    responses: Vec<String>,
 }
 
 impl PageKeys {
     fn new(cluster: &str) -> Self {
         Self {
+            adapters: PageKind::Adapters.key(cluster),
             fleet: PageKind::Fleet.key(cluster),
             inflight: PageKind::Inflight.key(cluster).into(),
             learned: PageKind::Learned.key(cluster),
             lease: PageKind::Lease.key(cluster),
             trunk: PageKind::Trunk.key(cluster),
+            responses: (0..responses::PAGES)
+                .map(|page| format!("{}/{page}", PageKind::Responses.key(cluster)))
+                .collect(),
         }
+    }
+
+    /// Where a page of [`crate::shared::responses`] is, by its number.
+    #[must_use]
+    pub fn response(&self, page: usize) -> Option<&str> {
+        self.responses.get(page).map(String::as_str)
     }
 }
 
@@ -99,6 +127,17 @@ pub struct PoolStatus {
     pub report_age_ms_max: u64,
 }
 
+/// Whom to ask for a worker's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollTarget<'p> {
+    /// The address of the worker.
+    pub worker: &'p str,
+    /// Where its metrics are, which may be elsewhere.
+    pub address: &'p str,
+    /// Under which path.
+    pub path: &'p str,
+}
+
 impl Pool {
     /// The pool of the Envoy cluster named `cluster` with the workers at `addresses`, nothing known of them yet, and an
     /// index of so many pages. `owner` is this VM's name in shared pages.
@@ -106,6 +145,8 @@ impl Pool {
     pub fn new(cluster: &str, addresses: &[String], index_pages: u32, owner: u64) -> Self {
         let member = |address: &String| Member {
             address: address.clone(),
+            metrics_address: address.clone(),
+            rank: None,
             identity: mix(xxh3_64(address.as_bytes())),
             id: None,
         };
@@ -117,15 +158,34 @@ impl Pool {
             held: Vec::new(),
             slot_written_at: Timestamp::default(),
             is_slot_behind: false,
+            adapters: PoolAdapters::default(),
             index: Index::new(&[&PageKind::Index.key(cluster), "/"].concat(), index_pages),
             keys: PageKeys::new(cluster),
             polls: PollSchedule::default(),
+            is_scraped: true,
+            metrics_path: None,
+            reader: PageReader::new(Engine::Auto, &[]),
             totals: Vec::new(),
             learned: Vec::new(),
             retentions: Vec::new(),
             matched_bytes: Vec::new(),
             candidates: Vec::with_capacity(addresses.len()),
         }
+    }
+
+    /// The pool that `config` describes; else as [`Pool::new`].
+    #[must_use]
+    pub fn configured(config: &PoolConfig, index_pages: u32, owner: u64) -> Self {
+        let addresses: Vec<String> = config.addresses().map(str::to_owned).collect();
+        let mut pool = Self::new(&config.cluster, &addresses, index_pages, owner);
+        for (member, worker) in pool.members.iter_mut().zip(&config.workers) {
+            member.metrics_address.clone_from(worker.metrics_address.as_ref().unwrap_or(&worker.address));
+            member.rank = worker.data_parallel_rank;
+        }
+        pool.is_scraped = config.engine != Engine::Silent;
+        pool.metrics_path.clone_from(&config.metrics.path);
+        pool.reader = PageReader::new(config.engine, &config.metrics.renamed);
+        pool
     }
 
     /// The Envoy cluster it is named after.
@@ -147,6 +207,7 @@ impl Pool {
 
     /// Takes in the fleet page as it was read.
     pub fn set_fleet(&mut self, fleet: Fleet) {
+        self.adapters.take_in(&fleet);
         self.fleet = fleet;
         for member in &mut self.members {
             // Rows hardly ever move: looking where it was keeps this linear in the pool.
@@ -225,9 +286,31 @@ impl Pool {
         &mut self.polls
     }
 
-    /// See [`PollSchedule::due`].
+    /// See [`PollSchedule::due`]. Nothing is ever due where the workers tell nothing.
     pub fn due_polls(&mut self, poll: &PollConfig, now: Timestamp, rng: &mut Rng) -> Vec<usize> {
+        if !self.is_scraped {
+            return Vec::new();
+        }
         self.polls.due(self.members.len(), poll, now, rng)
+    }
+
+    /// Whom to ask for the load of a configured worker.
+    #[must_use]
+    pub fn poll_target<'p>(&'p self, member: usize, poll: &'p PollConfig) -> Option<PollTarget<'p>> {
+        let member = self.members.get(member)?;
+        Some(PollTarget {
+            worker: &member.address,
+            address: &member.metrics_address,
+            path: self.metrics_path.as_ref().unwrap_or(&poll.path),
+        })
+    }
+
+    /// The report of a configured worker in the page that it, or its target, answered.
+    ///
+    /// # Errors
+    /// As [`PageReader::read`].
+    pub fn read_page(&self, member: usize, page: &[u8]) -> Result<LoadReport, PageError> {
+        self.reader.read(page, self.members.get(member).and_then(|member| member.rank))
     }
 
     /// What all VMs have in flight at the worker at `address`, by the totals of the last page that was added up.
@@ -260,5 +343,7 @@ const SLOT_INTERVAL_MS: u64 = 5;
 /// with few tells at once that they have ended, or other VMs would send the next turn of a conversation elsewhere.
 const BUSY_REQUESTS: u32 = 8;
 
+#[cfg(test)]
+mod adapter_tests;
 #[cfg(test)]
 mod tests;

@@ -201,7 +201,7 @@ impl PromptSink for Chain {
 
 /// Part of every seed: a change of framing, block table or hash raises it, so that hashes of two versions of the plugin
 /// never mean the same entry of a shared index.
-const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 2;
 
 /// Tells a salt from a longer model name. Any constant will do; these two are the fractional parts of sqrt(2), sqrt(3).
 const SALT_MIX: u64 = 0x6a09_e667_f3bc_c908;

@@ -10,9 +10,11 @@
 
 mod block_hash;
 mod block_size;
+mod skip;
 
 pub use block_hash::{BlockHash, CUTS_MAX, Chain, Cut, seed};
 pub use block_size::{BLOCKS_MAX, block_bytes, prefix_bytes};
+pub use skip::{LINE_BEGIN_BYTES_MAX, SkipLines};
 
 /// Takes a prompt in the order in which the engine's chat template sees it.
 ///

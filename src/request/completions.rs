@@ -1,14 +1,63 @@
-//! The prompt of the completions API: a text, token ids, or a list of either.
+//! OpenAI's completions API: `POST …/completions`.
+//!
+//! The prompt is `prompt`: a text, token ids, or a list of either; then `suffix`, where text is to be put in between.
+//!
+//! Source: OpenAI API reference, "Create completion".
 
+use super::content::feed_part;
+use super::format::{Format, Stream};
 use super::json::feed_text_or_json;
 use super::mark;
 use super::scan::{Halt, Kind, Scanner, Value};
+use super::tokens::feed_tokens;
 use crate::prefix::PromptSink;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Completions<'a> {
+    prompt: Option<Value<'a>>,
+    suffix: Option<Value<'a>>,
+}
+
+impl<'a> Format<'a> for Completions<'a> {
+    fn member(&mut self, key: &[u8]) -> Option<&mut Option<Value<'a>>> {
+        match key {
+            b"prompt" => Some(&mut self.prompt),
+            b"suffix" => Some(&mut self.suffix),
+            _ => None,
+        }
+    }
+
+    fn holds_prompt(&self) -> bool {
+        self.prompt.is_some_and(|prompt| is_prompt(&prompt))
+    }
+
+    fn feed(&self, _is_open: bool, sink: &mut impl PromptSink) {
+        let Some(prompt) = &self.prompt else { return };
+        feed_prompts(prompt, sink);
+        feed_suffix(prompt, self.suffix.as_ref(), sink);
+    }
+
+    fn tells_usage(&self, stream: Stream) -> bool {
+        stream.tells_usage_if_asked()
+    }
+}
+
+/// Feeds what comes behind the text that is asked for, once the prompt before it is whole.
+pub(super) fn feed_suffix(prompt: &Value<'_>, suffix: Option<&Value<'_>>, sink: &mut impl PromptSink) {
+    if let Some(suffix) = suffix.filter(|suffix| !prompt.is_cut && !suffix.is_null() && !suffix.is_cut_scalar()) {
+        sink.mark(mark::SUFFIX);
+        feed_text_or_json(suffix, sink);
+        if !suffix.is_cut {
+            sink.end_of_message();
+        }
+    }
+}
 
 /// Feeds the prompt. Each prompt of a list ends as a message does; the first one is the root.
 ///
 /// A list of one prompt gives what that prompt alone gives.
-pub(super) fn feed(prompt: &Value<'_>, sink: &mut impl PromptSink) {
+pub(super) fn feed_prompts(prompt: &Value<'_>, sink: &mut impl PromptSink) {
     let mut prompts = Prompts { sink, had_root: false };
     if prompt.kind == Kind::Array {
         // What is malformed within the list ends the prompt there: the engine is going to refuse it anyway.
@@ -18,7 +67,7 @@ pub(super) fn feed(prompt: &Value<'_>, sink: &mut impl PromptSink) {
     }
 }
 
-/// Whether a completion's `prompt` may be such a value.
+/// Whether a prompt may be such a value: a text or a list.
 pub(super) fn is_prompt(value: &Value<'_>) -> bool {
     matches!(value.kind, Kind::String | Kind::Array)
 }
@@ -47,13 +96,18 @@ impl<S: PromptSink> Prompts<'_, S> {
     }
 
     fn feed_one(&mut self, prompt: &Value<'_>) {
-        let is_whole = if prompt.kind == Kind::Array {
-            self.sink.mark(mark::TOKENS);
-            feed_tokens(prompt, self.sink).is_ok()
-        } else {
-            self.sink.mark(mark::PROMPT);
-            feed_text_or_json(prompt, self.sink);
-            !prompt.is_cut
+        let is_whole = match prompt.kind {
+            Kind::Array => feed_tokens(prompt, self.sink).is_ok(),
+            // What is embedded may be a part of a content, as with Jina's embeddings of images.
+            Kind::Object => {
+                self.sink.mark(mark::PROMPT);
+                feed_part(&mut Scanner::new(prompt.raw), 0, self.sink).is_ok()
+            }
+            _ => {
+                self.sink.mark(mark::PROMPT);
+                feed_text_or_json(prompt, self.sink);
+                !prompt.is_cut
+            }
         };
         if !is_whole {
             return;
@@ -66,84 +120,6 @@ impl<S: PromptSink> Prompts<'_, S> {
     }
 }
 
-/// Feeds token ids; `Ok` if the list is whole.
-fn feed_tokens(tokens: &Value<'_>, sink: &mut impl PromptSink) -> Result<(), Halt> {
-    let mut scanner = Scanner::new(tokens.raw);
-    let mut batch = TokenBatch::new(sink);
-    scanner.enter(b'[');
-    while let Some(value) = scanner.element()? {
-        // A number that the body's end touches might go on.
-        if value.is_cut_scalar() {
-            continue;
-        }
-        if let Some(token) = token_id(value.raw) {
-            batch.push(token);
-            continue;
-        }
-        batch.flush();
-        if value.kind == Kind::Number {
-            batch.sink.mark(mark::NUMBER);
-            batch.sink.text(value.raw);
-        } else {
-            feed_text_or_json(&value, batch.sink);
-        }
-        if !value.is_cut {
-            batch.sink.mark(mark::TOKENS);
-        }
-    }
-    Ok(())
-}
-
-/// The token id that `digits` write; `None` for anything that is no integer of 32 bits in its plain form.
-fn token_id(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || digits.len() > 10 || (digits.len() > 1 && digits.first() == Some(&b'0')) {
-        return None;
-    }
-    digits.iter().try_fold(0_u32, |token, &byte| {
-        let digit = char::from(byte).to_digit(10)?;
-        token.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-/// Gathers token ids, so that a prompt of 100 000 tokens is not 100 000 calls of four bytes.
-struct TokenBatch<'s, S: PromptSink> {
-    sink: &'s mut S,
-    bytes: [u8; 256],
-    used_bytes: usize,
-}
-
-impl<'s, S: PromptSink> TokenBatch<'s, S> {
-    fn new(sink: &'s mut S) -> Self {
-        Self { sink, bytes: [0; 256], used_bytes: 0 }
-    }
-
-    fn push(&mut self, token: u32) {
-        if let Some(free) = self.bytes.get_mut(self.used_bytes..).and_then(<[u8]>::first_chunk_mut) {
-            *free = token.to_le_bytes();
-            self.used_bytes += size_of::<u32>();
-        }
-        if self.used_bytes == self.bytes.len() {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Some(bytes) = self.bytes.get(..self.used_bytes)
-            && !bytes.is_empty()
-        {
-            self.sink.text(bytes);
-        }
-        self.used_bytes = 0;
-    }
-}
-
-/// On whatever way the list ends, what was gathered is fed.
-impl<S: PromptSink> Drop for TokenBatch<'_, S> {
-    fn drop(&mut self) {
-        self.flush();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +129,7 @@ mod tests {
 
     fn fed(prompt: &[u8]) -> Recorder {
         let mut recorder = Recorder::default();
-        feed(&Scanner::new(prompt).value().unwrap(), &mut recorder);
+        feed_prompts(&Scanner::new(prompt).value().unwrap(), &mut recorder);
         recorder
     }
 
@@ -172,7 +148,7 @@ mod tests {
                 b"[97,-1,1.5,4294967296,07,1e99,98]",
                 "<10>a\0\0\0<11>-1<10><11>1.5<10><11>4294967296<10><11>07<10><11>1e99<10>b\0\0\0|!",
             ),
-            ("other things", br#"["a",1,{"b": 2},null]"#, "<9>a|!<9><5>1|<9><5>{\"b\":2}|<9><5>null|"),
+            ("other things", br#"["a",1,{"b": 2},null]"#, "<9>a|!<9><5>1|<9><18>b<19>2|<9><5>null|"),
             ("other things among ids", br#"[97,"x",[1]]"#, "<10>a\0\0\0x<10><5>[1]<10>|!"),
         ];
         for &(name, prompt, want) in CASES {
@@ -185,7 +161,6 @@ mod tests {
         let list: Vec<String> = (0..1_000_u32).map(|id| (id * 4_294_967).to_string()).collect();
         let want: Vec<u8> = (0..1_000_u32).flat_map(|id| (id * 4_294_967).to_le_bytes()).collect();
         assert_eq!(fed(format!("[{}]", list.join(" , ")).as_bytes()).text_bytes(), want);
-        assert_eq!(token_id(b"4294967295"), Some(u32::MAX));
     }
 
     #[test]

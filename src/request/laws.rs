@@ -1,66 +1,43 @@
-//! Laws that hold for any body: of cuts, of equal prompts, and of hostile bytes.
+//! Laws that hold for any body: of cuts, of spelling, and of hostile bytes.
 
+use super::media::AMPLIFICATION_MAX;
 use super::recorder::Recorder;
+use super::respell::{respelled, shuffled};
+use super::samples::{all, fed};
 use super::{Api, parse};
-use crate::prefix::{BLOCKS_MAX, BlockHash, CUTS_MAX, Chain, PromptSink, seed};
+use crate::prefix::{BLOCKS_MAX, BlockHash, CUTS_MAX, Chain, PromptSink};
 use crate::rng::Rng;
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-const BODIES: &[(Api, &str)] = &[
-    (
-        Api::ChatCompletions,
-        r#"{"model":"m","tools":[{"type":"function","function":{"name":"f\n","p":[1, 2.5e3,true]}}],"messages":[
-        {"role":"system","content":"be \u00e9 brief\\ \ud83d\ude00 \ud83d é"},
-        {"role":"user","name":"ann","content":[{"type":"text","text":"a\"b"},{"type":"image_url","image_url":{"url":"data:x"}},
-            {"text":"c","type":"text"},{"text":"d"},"e",12,null,{"type":"file","n":[1,{"a":"\u0022"}]}]},
-        {"content":null,"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"f","arguments":"{\"a\": 1}"}}]},
-        {"tool_call_id":"c1","role":"tool","content":"42","x":[[]]},
-        {"role":"user","content":"why?"},"odd",17,{"role":3}], "stream":true,"cache_salt":"s"}"#,
-    ),
-    (
-        Api::ChatCompletions,
-        "\u{feff}{\"messages\" : [ {\"content\":\"hi\\u0041\",\"role\":\"user\"} , { } ] , \"model\" : \"m\" }",
-    ),
-    (Api::Completions, r#"{"model":"m","prompt":"a\u00e9\ud83d\ude00\/ and more","max_tokens":10}"#),
-    (Api::Completions, r#"{"model":"m","prompt":["a","b\n",[1,2],null,"c"]}"#),
-    (Api::Completions, r#"{"model":"m","prompt":[1, 22 ,333,4.5,-6,99999999999,"x",[7]],"stream":false}"#),
-    (Api::Completions, r#"{"prompt":[[1,22],[333],[]]}"#),
-];
-
-fn fed(api: Api, body: &[u8], is_truncated: bool) -> Option<Recorder> {
-    let mut recorder = Recorder::default();
-    parse(api, body, is_truncated).ok()?.feed_prompt(&mut recorder);
-    Some(recorder)
-}
-
-fn cuts(api: Api, body: &str) -> Vec<BlockHash> {
-    let request = parse(api, body.as_bytes(), false).unwrap();
-    let salt = request.cache_salt.map(|salt| salt.decoded());
-    let mut chain = Chain::new();
-    chain.reset(seed(&request.model.decoded(), salt.as_deref()));
-    request.feed_prompt(&mut chain);
-    chain.cuts().iter().map(|cut| cut.hash).collect()
-}
-
-fn chat(messages: &str) -> Vec<BlockHash> {
-    cuts(Api::ChatCompletions, &format!("{{\"model\":\"m\",\"messages\":[{messages}]}}"))
+#[test]
+fn a_truncated_body_feeds_a_prefix_of_the_whole_at_every_cut() {
+    for sample in all() {
+        let (name, body) = (sample.name, sample.body.as_bytes());
+        let whole = fed(sample.api(), body, false).unwrap();
+        let mut fed_symbols = 0;
+        for cut in 0..=body.len() {
+            let Some(part) = fed(sample.api(), &body[..cut], true) else { continue };
+            assert!(whole.symbols.starts_with(&part.symbols), "{name} cut at {cut}: {}", part.written());
+            assert!(part.symbols.len() + 40 > fed_symbols, "{name} cut at {cut} feeds much less than the cut before");
+            fed_symbols = fed_symbols.max(part.symbols.len());
+        }
+        assert_eq!(fed_symbols, whole.symbols.len(), "{name}");
+    }
 }
 
 #[test]
-fn a_truncated_body_feeds_a_prefix_of_the_whole_at_every_cut() {
-    for &(api, body) in BODIES {
+fn neither_spelling_nor_the_order_of_keys_changes_a_prompt() {
+    for sample in all() {
+        let (api, mut rng) = (sample.api(), Rng::new(17));
+        let body = sample.body.trim_start_matches('\u{feff}');
         let whole = fed(api, body.as_bytes(), false).unwrap();
-        let (mut seen, mut fed_symbols) = (0, 0);
-        for cut in 0..=body.len() {
-            let Some(part) = fed(api, &body.as_bytes()[..cut], true) else { continue };
-            assert!(whole.symbols.starts_with(&part.symbols), "cut at {cut}: {}", part.written());
-            seen += 1;
-            assert!(part.symbols.len() + 40 > fed_symbols, "cut at {cut} feeds much less than the cut before");
-            fed_symbols = fed_symbols.max(part.symbols.len());
+        for _ in 0..20 {
+            let (shuffled, respelled) = (shuffled(body, &mut rng), respelled(body, &mut rng));
+            let of_shuffled = fed(api, shuffled.as_bytes(), false).unwrap();
+            assert_eq!(of_shuffled.written(), whole.written(), "{}: {shuffled}", sample.name);
+            assert_eq!(fed(api, respelled.as_bytes(), false).unwrap(), whole, "{}: {respelled}", sample.name);
         }
-        assert!(seen > body.len() / 3, "most cuts give a prompt");
-        assert_eq!(fed_symbols, whole.symbols.len());
     }
 }
 
@@ -86,74 +63,9 @@ fn a_long_cut_content_before_its_role_is_taken_to_be_the_users() {
 fn tools_behind_the_messages_are_missed_only_by_a_body_cut_before_them() {
     let body = r#"{"messages":[{"role":"user","content":"a"}],"tools":[{"a":1},{"b":2}]}"#;
     let at = |cut: usize| fed(Api::ChatCompletions, &body.as_bytes()[..cut], true).unwrap().written();
-    assert_eq!(at(body.len()), "<1>[{\"a\":1},{\"b\":2}]<2>user<3>a|!");
+    assert_eq!(at(body.len()), "<1><12><18>a<19>1<12><18>b<19>2<2>user<3>a|!");
     assert_eq!(at(body.find("\"tools").unwrap()), "<2>user<3>a|!");
-    assert_eq!(at(body.len() - 5), "<1>[{\"a\":1},{\"b\"", "cut tools: the messages come later");
-}
-
-#[test]
-fn prompts_that_mean_the_same_hash_the_same() {
-    let plain = chat(r#"{"role":"user","content":"A \"é\" b"},{"role":"assistant","content":"c"}"#);
-    const SAME: &[(&str, &str)] = &[
-        (
-            "parts",
-            r#"{"role":"user","content":[{"type":"text","text":"A \"é\" b"}]},{"role":"assistant","content":"c"}"#,
-        ),
-        (
-            "escapes",
-            r#"{"role":"us\u0065r","content":"\u0041\u0020\u0022\u00e9\u0022 b"},{"role":"assistant","content":"c"}"#,
-        ),
-        (
-            "white space",
-            " { \"role\" : \"user\" , \n\"content\" : \"A \\\"é\\\" b\" } , {\"role\":\"assistant\",\"content\":\"c\"}",
-        ),
-        ("key order", r#"{"content":"A \"é\" b","role":"user"},{"content":"c","role":"assistant"}"#),
-        (
-            "other keys",
-            r#"{"role":"user","content":"A \"é\" b","x":{"role":"y"}},{"role":"assistant","content":"c","tool_calls":null}"#,
-        ),
-    ];
-    for &(name, messages) in SAME {
-        assert_eq!(chat(messages), plain, "{name}");
-    }
-}
-
-#[test]
-fn prompts_that_differ_hash_differently() {
-    let all: Vec<Vec<BlockHash>> = [
-        r#"{"role":"user","content":"ab"},{"role":"user","content":"c"}"#,
-        r#"{"role":"user","content":"a"},{"role":"user","content":"bc"}"#,
-        r#"{"role":"user","content":"c"},{"role":"user","content":"ab"}"#,
-        r#"{"role":"user","content":"abc"}"#,
-        r#"{"role":"usera","content":"bc"}"#,
-        r#"{"role":"system","content":"ab"},{"role":"user","content":"c"}"#,
-        r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"bc"}]}"#,
-        r#"{"role":"user","content":[{"type":"text","text":"ab"},{"type":"text","text":"c"}]}"#,
-        r#"{"role":"user","content":[{"type":"image_url","text":"abc"}]}"#,
-        r#"{"role":"user","content":"","name":"abc"}"#,
-        r#"{"role":"tool","content":"","tool_call_id":"abc"}"#,
-        r#"{"role":"user","content":"","tool_calls":"abc"}"#,
-    ]
-    .map(chat)
-    .into();
-    for (index, these) in all.iter().enumerate() {
-        for (other, those) in all[..index].iter().enumerate() {
-            assert_ne!(these.last(), those.last(), "prompts {index} and {other}");
-        }
-    }
-    let tools = r#"{"model":"m","messages":[{"role":"user","content":"abc"}],"tools":[]}"#;
-    assert_ne!(cuts(Api::ChatCompletions, tools).last(), all[3].last());
-    assert_ne!(cuts(Api::Completions, r#"{"model":"m","prompt":"abc"}"#).last(), all[3].last());
-}
-
-#[test]
-fn model_and_salt_part_all_prompts_but_their_spelling_does_not() {
-    let with = |head: &str| cuts(Api::Completions, &format!("{{{head},\"prompt\":\"{}\"}}", "x".repeat(600)));
-    let plain = with(r#""model":"a/b""#);
-    assert_eq!(with(r#""model":"a\/\u0062""#), plain);
-    for other in [r#""model":"a""#, r#""model":"a/b","cache_salt":"s""#, r#""model":"a/b","cache_salt":"""#] {
-        assert!(with(other).iter().all(|hash| !plain.contains(hash)), "{other}");
-    }
+    assert_eq!(at(body.len() - 5), "<1><12><18>a<19>1<12>", "cut tools: the messages come later");
 }
 
 #[test]
@@ -224,18 +136,19 @@ fn mutate(rng: &mut Rng, body: &mut Vec<u8>) {
 
 #[test]
 fn no_mutation_panics_and_what_is_fed_stays_in_bounds() {
+    let samples: Vec<_> = all().collect();
     let mut chain = Chain::new();
     for case in 0..20_000 {
         let mut rng = Rng::new(case);
-        let (api, body) = BODIES[rng.below(BODIES.len() as u32) as usize];
-        let mut body = body.as_bytes().to_vec();
+        let sample = samples[rng.below(samples.len() as u32) as usize];
+        let (api, mut body) = (sample.api(), sample.body.as_bytes().to_vec());
         mutate(&mut rng, &mut body);
         for is_truncated in [false, true] {
             let Ok(request) = parse(api, &body, is_truncated) else { continue };
             let mut recorder = Recorder::default();
             request.feed_prompt(&mut recorder);
-            // The shortest that feeds the most: a token id `1,` gives four bytes.
-            assert!(recorder.symbols.len() <= 8 * body.len(), "case {case}");
+            // What feeds the most: an image that says that it is huge. Of all else it is a token id: `1,` gives four bytes.
+            assert!(recorder.symbols.len() <= (AMPLIFICATION_MAX + 8) * body.len(), "case {case}");
             chain.reset(case);
             request.feed_prompt(&mut chain);
             assert!(chain.blocks().len() <= BLOCKS_MAX && chain.cuts().len() <= CUTS_MAX);
@@ -244,12 +157,15 @@ fn no_mutation_panics_and_what_is_fed_stays_in_bounds() {
         let cut = rng.below(body.len() as u32 + 1) as usize;
         // A key written twice may count with another value in the cut body.
         if let (Some(whole), Some(part)) = (whole, fed(api, &body[..cut], true))
-            && [&b"\"messages\""[..], b"\"prompt\"", b"\"tools\""].iter().all(|key| count(&body, key) < 2)
+            && TOP_KEYS.iter().all(|key| count(&body, key) < 2)
         {
             assert!(whole.symbols.starts_with(&part.symbols), "case {case} cut at {cut}: {}", part.written());
         }
     }
 }
+
+/// What a mutation can double or hide.
+const TOP_KEYS: &[&[u8]] = &[b"\"messages\"", b"\"prompt\"", b"\"tools\"", b"\"text\"", b"\"input\""];
 
 fn count(body: &[u8], word: &[u8]) -> usize {
     body.windows(word.len()).filter(|window| *window == word).count()
@@ -300,5 +216,45 @@ fn hostile_shapes_cost_no_more_than_their_bytes() {
         chain.reset(0);
         request.feed_prompt(&mut chain);
         assert_eq!(request.model.raw(), b"");
+    }
+}
+
+#[test]
+fn images_that_lie_about_their_size_feed_no_more_than_the_bound() {
+    // The shortest headers that say that they are huge, names of any length, and nothing at all.
+    let contents = ["R0lGODlh////", "iVBORw0KGgoAAAANSUhEUgD//wAA//8=", "a", "", "https://a.example/b.png"];
+    let mut chain = Chain::new();
+    for content in contents {
+        let list = vec![format!("\"{content}\""); 5_000].join(",");
+        let bodies = [
+            (Api::Generate, format!(r#"{{"text":"","image_data":[{list}]}}"#)),
+            (Api::Generate, format!(r#"{{"text":"","video_data":[{list}]}}"#)),
+            (Api::OllamaChat, format!(r#"{{"messages":[{{"role":"user","images":[{list}]}}]}}"#)),
+        ];
+        for (api, body) in &bodies {
+            let request = parse(*api, body.as_bytes(), false).unwrap();
+            let mut counter = Counter::default();
+            request.feed_prompt(&mut counter);
+            assert!(counter.bytes <= AMPLIFICATION_MAX * body.len(), "{content}: {} of {}", counter.bytes, body.len());
+            chain.reset(0);
+            request.feed_prompt(&mut chain);
+            assert!(chain.blocks().len() <= BLOCKS_MAX);
+        }
+    }
+}
+
+#[test]
+fn what_nests_deeply_is_read_a_bounded_number_of_times() {
+    let nested = |levels: usize| {
+        let open = r#"{"type":"tool_result","content":["#.repeat(levels);
+        let close = "]}".repeat(levels);
+        format!(r#"{{"messages":[{{"role":"user","content":[{open}"x"{close}]}}]}}"#)
+    };
+    for levels in [1, 6, 100, 200] {
+        let mut counter = Counter::default();
+        let body = nested(levels);
+        parse(Api::AnthropicMessages, body.as_bytes(), false).unwrap().feed_prompt(&mut counter);
+        // Below the depth that is followed all is fed as one JSON value.
+        assert!(counter.calls < 40 && counter.bytes <= body.len(), "{levels} levels: {} calls", counter.calls);
     }
 }

@@ -3,75 +3,88 @@
 //! The body is hostile input and may be cut short, for only its first bytes are read. It is scanned, not parsed: values
 //! are found where they stand, and nothing is allocated or copied.
 
+mod anthropic_messages;
+mod api;
 mod chat_completions;
 mod completions;
+mod content;
 mod cookie;
+mod embeddings;
 mod error;
+mod format;
+mod generate;
+mod image_size;
 mod json;
 mod mark;
+mod media;
+mod message;
+mod ollama_chat;
+mod ollama_generate;
+mod preamble;
+mod rerank;
+mod responses;
 mod scan;
+mod sglang_generate;
+mod shape;
 mod text;
+mod tgi_generate;
+mod tokens;
+mod tools;
+mod vllm_generate;
 
+#[cfg(test)]
+mod equal_prompts;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod recorder;
+#[cfg(test)]
+mod respell;
+#[cfg(test)]
+mod samples;
 
+pub use api::Api;
 pub use cookie::cookie_value;
 pub use error::ParseError;
 pub use text::Text;
 
+use std::ops::Range;
+
 use crate::prefix::PromptSink;
+use format::{Format, Prompt, Stream};
+use json::feed_text_or_json;
 use scan::{Halt, Kind, Scanner, Value};
-
-/// Which API a path means. Source: OpenAI API reference, "Create chat completion" and "Create completion".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
-    /// `POST /chat/completions`.
-    ChatCompletions,
-    /// `POST /completions`.
-    Completions,
-}
-
-impl Api {
-    /// The API of a request's path, which may carry a query; `None` if it is none that is routed.
-    ///
-    /// The path must be one of `path_prefixes` (such as `/v1`, or empty) followed by the API's own path, byte by byte: a
-    /// trailing slash or another case is another path, as it is to the engines.
-    #[must_use]
-    pub fn from_path(path: &[u8], path_prefixes: &[String]) -> Option<Self> {
-        let path = path.split(|&byte| byte == b'?').next()?;
-        path_prefixes.iter().find_map(|prefix| match path.strip_prefix(prefix.as_bytes())? {
-            b"/chat/completions" => Some(Self::ChatCompletions),
-            b"/completions" => Some(Self::Completions),
-            _ => None,
-        })
-    }
-}
+use text::SHORT_BYTES_MAX;
 
 /// What of a body is needed to route it. Borrows the body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct InferenceRequest<'a> {
     /// The model, or the adapter that the engine serves under a model's name. Empty if the body names none, or is cut
     /// before the name's end.
     pub model: Text<'a>,
-    /// What keeps cached prefixes of different tenants apart. Source: vLLM, `cache_salt` of the chat completions API.
+    /// Where the model's name stands in the body, in bytes from its start: what another name may be put in place of. The
+    /// quotes are not part of it.
+    pub model_span: Option<Range<usize>>,
+    /// The adapter, where it is named apart from the model: SGLang's `lora_path`, TGI's `parameters.adapter_id`. If it is
+    /// not, the model's name may be one.
+    pub adapter: Option<Text<'a>>,
+    /// What keeps cached prefixes of different tenants apart: `cache_salt` (vLLM, SGLang), else SGLang's `extra_key`.
     pub cache_salt: Option<Text<'a>>,
-    /// Whether the answer tells its `usage`: all do but streams for which the client does not ask for it. True where the
-    /// body is cut before that is known.
-    ///
-    /// Source: OpenAI API reference, "Create chat completion", `stream_options.include_usage`. vLLM's
-    /// `--enable-force-include-usage` is not known here: what such streams tell unasked is not read.
+    /// The response that the prompt goes on from, which only the server that gave it may know: `previous_response_id` of
+    /// the responses API.
+    pub previous_response: Option<Text<'a>>,
+    /// Whether the answer tells its `usage`: all do but streams of some formats for which the client does not ask for it.
+    /// True where the body is cut before that is known.
     pub tells_usage: bool,
     /// Whether only the body's first bytes were there to be read.
     pub is_truncated: bool,
+    /// The object's end was not seen: members may yet come.
+    is_open: bool,
+    /// What keeps caches apart besides.
+    more_salt: Option<Value<'a>>,
+    /// SGLang takes a list of adapters for a batch.
+    adapter_batch: Option<Value<'a>>,
     prompt: Prompt<'a>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Prompt<'a> {
-    Chat { tools: Option<Value<'a>>, messages: Option<Value<'a>> },
-    Completion(Value<'a>),
 }
 
 /// Finds in `body` what is needed to route it.
@@ -88,24 +101,20 @@ pub fn parse(api: Api, body: &[u8], is_truncated: bool) -> Result<InferenceReque
     if !scanner.enter(b'{') {
         return Err(if scanner.peek().is_none() { ParseError::Empty } else { ParseError::NotAnObject });
     }
-    let mut members = Members::default();
-    loop {
+    let mut members = Members::new(api);
+    let has_end = loop {
         match scanner.member() {
-            Ok(Some((key, value))) => members.take(key, value),
+            Ok(Some((key, value))) => members.take(key, value, scanner.offset()),
             Ok(None) if scanner.peek().is_some() => return Err(ParseError::Malformed { offset: scanner.offset() }),
-            Ok(None) => break,
-            Err(Halt::End { .. }) if is_truncated => break,
+            Ok(None) => break true,
+            Err(Halt::End { .. }) if is_truncated => break false,
             Err(halt) => return Err(halt.into()),
         }
+    };
+    if !members.prompt.holds_prompt() {
+        return Err(ParseError::NoPrompt);
     }
-    let prompt = members.prompt(api).ok_or(ParseError::NoPrompt)?;
-    Ok(InferenceRequest {
-        model: members.model.and_then(|model| model.whole_text()).unwrap_or_default(),
-        cache_salt: members.cache_salt.and_then(|salt| salt.whole_text()),
-        tells_usage: is_truncated || members.tells_usage(),
-        is_truncated,
-        prompt,
-    })
+    Ok(members.request(api, is_truncated, !has_end))
 }
 
 /// The text of the member `key` at the top of `body`; `None` if there is none, it is no string, or it is cut off.
@@ -145,64 +154,108 @@ impl InferenceRequest<'_> {
     /// Feeds the prompt to `sink`, in the order in which the engine's chat template sees it.
     ///
     /// A truncated body feeds a prefix of what the whole one would, without an end for the message that is cut. Three
-    /// exceptions: tools that stand behind the messages in the body and were not reached are missing, a key that is
-    /// written twice counts as far as it was seen, and a role that stands behind a long content that is cut is a guess.
+    /// exceptions: what is fed before the messages (tools, a system prompt, an adapter) but stands behind them in the body
+    /// and was not reached is missing, a key that is written twice counts as far as it was seen, and a role that stands
+    /// behind a long content that is cut is a guess.
     pub fn feed_prompt(&self, sink: &mut impl PromptSink) {
-        match &self.prompt {
-            Prompt::Chat { tools, messages } => chat_completions::feed(tools.as_ref(), messages.as_ref(), sink),
-            Prompt::Completion(prompt) => completions::feed(prompt, sink),
+        match (&self.adapter_batch, self.adapter) {
+            (Some(adapters), _) => feed_apart(mark::ADAPTER, adapters, sink),
+            (None, Some(adapter)) => {
+                sink.mark(mark::ADAPTER);
+                adapter.decode(|chunk| sink.text(chunk));
+            }
+            (None, None) => {}
         }
+        if let Some(salt) = &self.more_salt {
+            feed_apart(mark::SALT, salt, sink);
+        }
+        self.prompt.feed(self.is_open, sink);
     }
 }
 
+/// Feeds what parts whole prompts, behind its mark.
+fn feed_apart(kind: u8, value: &Value<'_>, sink: &mut impl PromptSink) {
+    sink.mark(kind);
+    feed_text_or_json(value, sink);
+}
+
 /// The members of a body that matter, as far as they were seen.
-#[derive(Default)]
 struct Members<'a> {
     model: Option<Value<'a>>,
+    model_end: usize,
     cache_salt: Option<Value<'a>>,
+    extra_key: Option<Value<'a>>,
+    lora_path: Option<Value<'a>>,
     stream: Option<Value<'a>>,
     stream_options: Option<Value<'a>>,
-    messages: Option<Value<'a>>,
-    tools: Option<Value<'a>>,
-    prompt: Option<Value<'a>>,
+    prompt: Prompt<'a>,
 }
 
 impl<'a> Members<'a> {
-    fn take(&mut self, key: Text<'a>, value: Value<'a>) {
-        let member = if key.is(b"model") {
-            &mut self.model
-        } else if key.is(b"messages") {
-            &mut self.messages
-        } else if key.is(b"prompt") {
-            &mut self.prompt
-        } else if key.is(b"tools") {
-            &mut self.tools
-        } else if key.is(b"stream") {
-            &mut self.stream
-        } else if key.is(b"stream_options") {
-            &mut self.stream_options
-        } else if key.is(b"cache_salt") {
-            &mut self.cache_salt
-        } else {
-            return;
+    fn new(api: Api) -> Self {
+        Self {
+            model: None,
+            model_end: 0,
+            cache_salt: None,
+            extra_key: None,
+            lora_path: None,
+            stream: None,
+            stream_options: None,
+            prompt: Prompt::empty(api),
+        }
+    }
+
+    /// Takes a member whose value ends at `end`, in bytes from the start of the body.
+    fn take(&mut self, key: Text<'a>, value: Value<'a>, end: usize) {
+        let mut buffer = [0; SHORT_BYTES_MAX];
+        let member = match key.short(&mut buffer) {
+            b"model" => {
+                self.model_end = end;
+                &mut self.model
+            }
+            b"stream" => &mut self.stream,
+            b"stream_options" => &mut self.stream_options,
+            b"cache_salt" => &mut self.cache_salt,
+            b"extra_key" => &mut self.extra_key,
+            b"lora_path" => &mut self.lora_path,
+            key => match self.prompt.member(key) {
+                Some(member) => member,
+                None => return,
+            },
         };
         *member = Some(value);
     }
 
-    fn tells_usage(&self) -> bool {
-        let is_stream = self.stream.is_some_and(|stream| stream.raw == b"true");
-        !is_stream || self.stream_options.is_some_and(|options| is_true(options.raw, b"include_usage"))
-    }
-
-    fn prompt(&self, api: Api) -> Option<Prompt<'a>> {
-        match api {
-            Api::ChatCompletions => {
-                let messages = self.messages.filter(|messages| messages.kind == Kind::Array);
-                // Tools so long that the body is cut before its messages still are the front of the prompt.
-                let is_cut_in_tools = self.messages.is_none() && self.tools.is_some_and(|tools| tools.is_cut);
-                (messages.is_some() || is_cut_in_tools).then_some(Prompt::Chat { tools: self.tools, messages })
-            }
-            Api::Completions => self.prompt.filter(completions::is_prompt).map(Prompt::Completion),
+    /// What was found, if it is a request.
+    fn request(self, api: Api, is_truncated: bool, is_open: bool) -> InferenceRequest<'a> {
+        let text_of = |value: Option<Value<'a>>| value.and_then(|value| value.whole_text());
+        let model = text_of(self.model);
+        let model_span = model.and_then(|model| {
+            let end = self.model_end.checked_sub(1)?;
+            Some(end.checked_sub(model.raw().len())?..end)
+        });
+        let is_said = |value: &Value<'a>| !value.is_cut && matches!(value.kind, Kind::String | Kind::Array);
+        let (salt, key) = (self.cache_salt.filter(is_said), self.extra_key.filter(is_said));
+        let salt_text = text_of(salt);
+        let more_salt =
+            if salt_text.is_some() { key } else { salt.or_else(|| key.filter(|key| key.kind == Kind::Array)) };
+        let adapters = self.lora_path.filter(is_said);
+        let stream = Stream {
+            is_stream: api == Api::GenerateStream || self.stream.is_some_and(|stream| stream.raw == b"true"),
+            includes_usage: self.stream_options.is_some_and(|options| is_true(options.raw, b"include_usage")),
+        };
+        InferenceRequest {
+            model: model.unwrap_or_default(),
+            model_span,
+            adapter: text_of(adapters).or_else(|| self.prompt.adapter()),
+            cache_salt: salt_text.or_else(|| text_of(key)),
+            previous_response: self.prompt.previous_response(),
+            tells_usage: is_truncated || self.prompt.tells_usage(stream),
+            is_truncated,
+            is_open,
+            more_salt,
+            adapter_batch: adapters.filter(|adapters| adapters.kind == Kind::Array),
+            prompt: self.prompt,
         }
     }
 }

@@ -35,11 +35,6 @@ pub(super) struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The object that `raw` spells.
-    pub(super) const fn object(raw: &'a [u8], is_cut: bool) -> Self {
-        Self { kind: Kind::Object, raw, is_cut, has_escapes: true }
-    }
-
     /// The contents if this is a string, cut or not.
     pub(super) fn text(&self) -> Option<Text<'a>> {
         let contents = self.raw.strip_prefix(b"\"")?;

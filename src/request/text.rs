@@ -30,6 +30,37 @@ impl<'a> Text<'a> {
         self.raw.is_empty()
     }
 
+    /// Whether the body ends before the closing quote.
+    pub(super) const fn is_cut(self) -> bool {
+        self.is_cut
+    }
+
+    /// The text of its first bytes as they are written.
+    pub(super) fn first(self, raw_bytes: usize) -> Self {
+        self.raw.get(..raw_bytes).map_or(self, |raw| Self { raw, is_cut: true, ..self })
+    }
+
+    /// What a short text says, decoded into `buffer` if it has escapes. Empty if that is too long for a key that is known.
+    pub(super) fn short<'b>(self, buffer: &'b mut [u8; SHORT_BYTES_MAX]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.has_escapes {
+            return self.raw;
+        }
+        let mut used_bytes = 0;
+        // A byte takes six at most to write (`\u006d`): a key of a megabyte is not decoded to find that it is none of ours.
+        if self.raw.len() <= SHORT_BYTES_MAX * 6 {
+            self.decode(|chunk| {
+                if let Some(free) = buffer.get_mut(used_bytes..used_bytes + chunk.len()) {
+                    free.copy_from_slice(chunk);
+                }
+                used_bytes += chunk.len();
+            });
+        }
+        buffer.get(..used_bytes).unwrap_or_default()
+    }
+
     /// Whether it says `word`, however it is escaped.
     #[must_use]
     pub fn is(self, word: &[u8]) -> bool {
@@ -81,6 +112,9 @@ impl<'a> Text<'a> {
         }
     }
 }
+
+/// From so many bytes on a text is not [short](Text::short).
+pub(super) const SHORT_BYTES_MAX: usize = 32;
 
 /// What stands behind a backslash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,53 +1,74 @@
-//! Finds the numbers of `usage` in one JSON object whose bytes come piece by piece.
+//! Finds what counts in one JSON object whose bytes come piece by piece.
 //!
-//! Members of the three objects on the way to a number (the outermost, `usage`, `prompt_tokens_details`) are read
-//! strictly; every other value is skipped by its strings and brackets.
+//! Members of the objects on the way to a number (see `member.rs`) are read strictly; every other value is skipped by its
+//! strings and brackets.
 
 use memchr::memchr2;
 
-/// What an engine tells of a finished request. A number that it does not tell, or that is no whole number of 32 bits,
-/// is `None`: unknown, which is not 0.
-///
-/// Source: OpenAI API reference, "The chat completion object", member `usage`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Tokens of the prompt, after the chat template.
-    pub prompt_tokens: Option<u32>,
-    /// Tokens that were generated.
-    pub completion_tokens: Option<u32>,
-    /// Tokens of the prompt that were in the KV cache; 0 if the engine says that none was.
-    ///
-    /// `None` if it does not say: vLLM tells it only with `--enable-prompt-tokens-details`, SGLang only with
-    /// `--enable-cache-report`. With their flags, SGLang (`_details_if_cached` in `usage_processor.py`) and vLLM's older
-    /// releases (`enable_prompt_tokens_details and num_cached_tokens` in `serving_chat.py`) still leave it out when it
-    /// would be 0, so one answer without it does not show whether nothing was cached or nothing is told.
-    pub cached_tokens: Option<u32>,
-}
+use super::counts::{Count, Counts, Usage};
+use super::member::{Field, Level, Marker};
+use super::{RESPONSE_NAME_BYTES_MAX, response_hash};
 
-/// Walks over one JSON object after the other, and remembers the last complete `usage`.
-#[derive(Clone, Debug, Default)]
+/// Walks over one JSON object after the other, and remembers what the complete parts of them tell.
+#[derive(Clone, Debug)]
 pub(super) struct ObjectReader {
     state: State,
     level: Level,
+    /// Whether `usage` is that of an object within the outermost.
+    is_wrapped: bool,
     /// The member of the object at `level` that is being read.
     field: Field,
-    /// The bytes of a key as written, as far as they fit. No key that is looked for has escapes.
-    key: [u8; KEY_BYTES_MAX],
-    /// Length of the key, also of one that does not fit.
-    key_bytes: usize,
+    /// The bytes of a key, or of a text that matters, as written and as far as they fit. None that is looked for has
+    /// escapes, and all keys are shorter than the longest text.
+    text: [u8; RESPONSE_NAME_BYTES_MAX],
+    /// Length of the text, also of one that does not fit.
+    text_bytes: usize,
     /// The last byte was a backslash within a string that began no later than the piece before.
     is_escaped: bool,
     /// Brackets open within the value that is being skipped.
     nesting: u32,
+    /// Objects and arrays that it has as elements.
+    elements: u32,
     /// The number being read, as long as it is one.
     number: Option<u32>,
-    /// Of the `usage` that is being read.
-    pending: Usage,
-    complete: Option<Usage>,
+    /// Whether the outermost object has `meta_info`, and is of another prompt than the first.
+    has_meta_info: bool,
+    is_of_another: bool,
+    /// Of the object that is being read.
+    pending: Counts,
+    complete: Counts,
+    /// Whether anything was told.
+    is_told: bool,
+    /// Whether it was told of one prompt of several.
+    is_partial: bool,
+    marker: Option<Marker>,
+    response: Option<u64>,
 }
 
-/// The longest key that is looked for, `prompt_tokens_details`, has 21 bytes.
-const KEY_BYTES_MAX: usize = 21;
+impl Default for ObjectReader {
+    fn default() -> Self {
+        Self {
+            state: State::default(),
+            level: Level::default(),
+            is_wrapped: false,
+            field: Field::default(),
+            text: [0; RESPONSE_NAME_BYTES_MAX],
+            text_bytes: 0,
+            is_escaped: false,
+            nesting: 0,
+            elements: 0,
+            number: None,
+            has_meta_info: false,
+            is_of_another: false,
+            pending: Counts::default(),
+            complete: Counts::default(),
+            is_told: false,
+            is_partial: false,
+            marker: None,
+            response: None,
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
@@ -68,6 +89,8 @@ enum State {
     /// In a number or literal.
     Scalar,
     String,
+    /// In a string that matters.
+    Text,
     /// Behind a value: `,` or `}`.
     Comma,
     /// In an object or array that is skipped.
@@ -75,29 +98,20 @@ enum State {
     NestedString,
 }
 
-/// The object whose members are being read.
-#[derive(Clone, Copy, Debug, Default)]
-enum Level {
-    #[default]
-    Outermost,
-    Usage,
-    PromptTokensDetails,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-enum Field {
-    #[default]
-    Other,
-    Usage,
-    PromptTokens,
-    CompletionTokens,
-    PromptTokensDetails,
-    CachedTokens,
-}
-
 impl ObjectReader {
-    pub(super) const fn usage(&self) -> Option<Usage> {
-        self.complete
+    /// What was told so far. Of one prompt of several nothing: what is known of the request is about all of them.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        (self.is_told && !self.is_partial).then(|| self.complete.usage())
+    }
+
+    /// Hash of the name of the first response in the answer.
+    pub(super) const fn response(&self) -> Option<u64> {
+        self.response
+    }
+
+    /// What lines say something by, as far as the lines so far show it.
+    pub(super) const fn marker(&self) -> Option<Marker> {
+        self.marker
     }
 
     /// Whether nothing was read of the event that comes next.
@@ -115,19 +129,20 @@ impl ObjectReader {
     pub(super) fn begin_line(&mut self) {
         match self.state {
             State::Ended => self.state = State::Start,
-            State::Key | State::String | State::NestedString => self.state = State::Broken,
+            State::Key | State::String | State::Text | State::NestedString => self.state = State::Broken,
             State::Scalar => self.end_scalar(),
             _ => {}
         }
     }
 
-    /// Takes the next piece.
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    /// Takes the next piece; returns what of it stands behind the object.
+    pub(super) fn feed<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {
             rest = match self.state {
-                State::Ended | State::Broken => return,
-                State::Key | State::String | State::NestedString => self.skip_string(rest),
+                State::Ended => return rest,
+                State::Broken => return &[],
+                State::Key | State::String | State::Text | State::NestedString => self.skip_string(rest),
                 State::Nested => self.skip_nested(rest),
                 _ => {
                     self.step(byte);
@@ -135,6 +150,7 @@ impl ObjectReader {
                 }
             };
         }
+        &[]
     }
 
     /// Takes one byte between and within the members that are read.
@@ -146,11 +162,13 @@ impl ObjectReader {
             (state, b' ' | b'\t' | b'\r' | b'\n') => state,
             (State::Start, b'{') => {
                 self.level = Level::Outermost;
+                (self.has_meta_info, self.is_of_another) = (false, false);
                 State::FirstMember
             }
             (State::FirstMember | State::Member, b'"') => self.begin_string(State::Key),
             (State::FirstMember | State::Comma, b'}') => self.close(),
             (State::Colon, b':') => State::Value,
+            (State::Value, b'"') if self.field == Field::Id => self.begin_string(State::Text),
             (State::Value, b'"') => self.begin_string(State::String),
             (State::Value, b'{') => self.open(),
             (State::Value, b'[') => self.begin_nested(),
@@ -179,49 +197,62 @@ impl ObjectReader {
     }
 
     /// Takes `number` as what the current member says, if it is one that counts.
-    const fn set_field(&mut self, number: Option<u32>) {
+    fn set_field(&mut self, number: Option<u32>) {
         match self.field {
-            Field::PromptTokens => self.pending.prompt_tokens = number,
-            Field::CompletionTokens => self.pending.completion_tokens = number,
-            Field::CachedTokens => self.pending.cached_tokens = number,
-            Field::PromptTokensDetails => self.pending.cached_tokens = None,
-            Field::Other | Field::Usage => {}
+            Field::Count(count) if self.level == Level::Outermost => {
+                self.is_told |= number.is_some();
+                self.complete.set_if_told(count, number);
+            }
+            Field::Count(count) => self.pending.set(count, number),
+            Field::Object(Level::TokenDetails) => self.pending.set(Count::Cached, None),
+            Field::Index => self.is_of_another = number.is_some_and(|index| index > 0),
+            Field::Object(_) | Field::Prefill | Field::Id | Field::Other => {}
         }
     }
 
     /// Enters the object that is the current member's value, or skips it.
     fn open(&mut self) -> State {
-        match self.field {
-            Field::Usage => {
-                self.level = Level::Usage;
-                self.pending = Usage::default();
+        let Field::Object(level) = self.field else {
+            self.field = Field::Other;
+            return self.begin_nested();
+        };
+        match level {
+            Level::Outermost | Level::Wrapper | Level::TokenDetails => {}
+            Level::Usage | Level::MetaInfo | Level::Details | Level::Timings => {
+                self.is_wrapped = self.level == Level::Wrapper;
+                self.pending = Counts::default();
             }
-            Field::PromptTokensDetails => self.level = Level::PromptTokensDetails,
-            _ => return self.begin_nested(),
         }
+        self.level = level;
         State::FirstMember
     }
 
     fn close(&mut self) -> State {
-        match self.level {
-            Level::Outermost => return State::Ended,
-            Level::Usage => {
-                self.complete = Some(self.pending);
-                self.level = Level::Outermost;
+        self.level = match self.level {
+            Level::Outermost => {
+                self.is_partial |= self.has_meta_info && self.is_of_another;
+                return State::Ended;
             }
-            Level::PromptTokensDetails => self.level = Level::Usage,
-        }
+            Level::Wrapper => Level::Outermost,
+            Level::TokenDetails => Level::Usage,
+            Level::Usage | Level::MetaInfo | Level::Details | Level::Timings => {
+                self.has_meta_info |= self.level == Level::MetaInfo;
+                self.is_told = true;
+                self.complete.update(&self.pending);
+                if self.is_wrapped { Level::Wrapper } else { Level::Outermost }
+            }
+        };
         State::Comma
     }
 
     const fn begin_string(&mut self, state: State) -> State {
-        self.key_bytes = 0;
+        self.text_bytes = 0;
         self.is_escaped = false;
         state
     }
 
     const fn begin_nested(&mut self) -> State {
-        self.nesting = 1;
+        (self.nesting, self.elements) = (1, 0);
         State::Nested
     }
 
@@ -232,22 +263,22 @@ impl ObjectReader {
         while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
             at += found;
             if bytes.get(at) == Some(&b'"') {
-                self.push_key(bytes.get(..at).unwrap_or_default());
+                self.push_text(bytes.get(..at).unwrap_or_default());
                 self.end_string();
                 return bytes.get(at + 1..).unwrap_or_default();
             }
             at += 2;
         }
         self.is_escaped = at > bytes.len();
-        self.push_key(bytes);
+        self.push_text(bytes);
         &[]
     }
 
-    fn push_key(&mut self, piece: &[u8]) {
-        if self.state == State::Key {
-            let free = self.key.iter_mut().skip(self.key_bytes);
+    fn push_text(&mut self, piece: &[u8]) {
+        if matches!(self.state, State::Key | State::Text) {
+            let free = self.text.iter_mut().skip(self.text_bytes);
             free.zip(piece).for_each(|(to, byte)| *to = *byte);
-            self.key_bytes = self.key_bytes.saturating_add(piece.len());
+            self.text_bytes = self.text_bytes.saturating_add(piece.len());
         }
     }
 
@@ -257,6 +288,11 @@ impl ObjectReader {
                 self.begin_member();
                 State::Colon
             }
+            State::Text => {
+                let text = self.text.get(..self.text_bytes).unwrap_or_default();
+                self.response = self.response.or_else(|| response_hash(text));
+                State::Comma
+            }
             State::String => State::Comma,
             _ => State::Nested,
         };
@@ -264,15 +300,9 @@ impl ObjectReader {
 
     /// Takes note of the member whose key has been read. If it comes twice, the last one counts, as in Python.
     fn begin_member(&mut self) {
-        let key = self.key.get(..self.key_bytes).unwrap_or_default();
-        self.field = match (self.level, key) {
-            (Level::Outermost, b"usage") => Field::Usage,
-            (Level::Usage, b"prompt_tokens") => Field::PromptTokens,
-            (Level::Usage, b"completion_tokens") => Field::CompletionTokens,
-            (Level::Usage, b"prompt_tokens_details") => Field::PromptTokensDetails,
-            (Level::PromptTokensDetails, b"cached_tokens") => Field::CachedTokens,
-            _ => Field::Other,
-        };
+        let key = self.text.get(..self.text_bytes).unwrap_or_default();
+        self.field = self.level.field(key);
+        self.marker = self.marker.or_else(|| self.level.marker(key));
         self.set_field(None);
     }
 
@@ -284,6 +314,7 @@ impl ObjectReader {
             match byte {
                 b'"' => self.state = self.begin_string(State::NestedString),
                 b'{' | b'[' => {
+                    self.elements = self.elements.saturating_add(u32::from(self.nesting == 1));
                     self.nesting = self.nesting.saturating_add(1);
                     continue;
                 }
@@ -292,12 +323,20 @@ impl ObjectReader {
                     if self.nesting > 0 {
                         continue;
                     }
-                    self.state = State::Comma;
+                    self.end_nested();
                 }
                 _ => continue,
             }
             return bytes.get(at + 1..).unwrap_or_default();
         }
         &[]
+    }
+
+    fn end_nested(&mut self) {
+        // An empty list means that it was not asked for.
+        if self.field == Field::Prefill && self.elements > 0 {
+            self.pending.set(Count::Prompt, Some(self.elements));
+        }
+        self.state = State::Comma;
     }
 }

@@ -1,15 +1,18 @@
-//! Finds the JSON in an answer: the whole body, or the `data` of server-sent events.
+//! Finds the JSON in an answer: the whole body, its lines, or the `data` of server-sent events.
 
 use std::sync::LazyLock;
 
-use memchr::memchr;
 use memchr::memmem::{Finder, FinderRev};
+use memchr::{memchr, memrchr};
 
-use super::object::{ObjectReader, Usage};
+use super::counts::Usage;
+use super::member::Marker;
+use super::object::ObjectReader;
 
 /// Reads `usage` out of one answer, however its bytes are cut into pieces.
 ///
-/// Takes the plain text of the answer: a compressed one says nothing. Holds about a hundred bytes and never allocates.
+/// Takes the plain text of the answer, of whatever API: a compressed one says nothing. Holds less than 300 bytes and never
+/// allocates.
 ///
 /// ```
 /// let mut reader = warmroute::response::UsageReader::default();
@@ -30,7 +33,9 @@ enum Place {
     /// Nothing but white space was read: a body or a stream may follow.
     #[default]
     Start,
-    /// In a body that is one JSON object.
+    /// In a body that is one JSON object, or has one in each line.
+    ///
+    /// Source of the latter: Ollama `docs/api.md`, "Streaming responses".
     Body,
     /// In the first bytes of a stream's line, of which so many are those of [`DATA`].
     LineStart { matched: usize },
@@ -47,6 +52,7 @@ enum Place {
 const DATA: &[u8] = b"data:";
 
 static USAGE_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
+static EVAL_COUNT_KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"eval_count\""));
 static EVENT_END: LazyLock<FinderRev<'static>> = LazyLock::new(|| FinderRev::new(b"\n\n"));
 
 impl UsageReader {
@@ -61,8 +67,10 @@ impl UsageReader {
                     if matches!(self.place, Place::Start) { behind } else { rest }
                 }
                 Place::Body => {
-                    self.object.feed(rest);
-                    return;
+                    let behind = self.object.feed(rest);
+                    let Some(end) = memchr(b'\n', behind) else { return };
+                    self.object.end_event();
+                    behind.get(end + 1..).unwrap_or_default()
                 }
                 Place::LineStart { matched } => {
                     self.line_start(byte, matched);
@@ -78,19 +86,35 @@ impl UsageReader {
         }
     }
 
-    /// The last `usage` object that was read to its end; `None` if there was none yet.
+    /// What the parts that were read to their end tell, each number as it was told last; `None` if there were none yet.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         self.object.usage()
     }
 
-    /// Leaves out the whole events in front in which nothing can be found: nearly all of a stream.
+    /// The hash of the answer's name, once that was read, if it is a response's: see [`super::response_hash`].
+    #[must_use]
+    pub const fn response(&self) -> Option<u64> {
+        self.object.response()
+    }
+
+    /// Leaves out the whole events in front in which nothing can be found: nearly all of a stream. By what they are told
+    /// from the others the first event has shown; where it has not, all are read.
     fn behind_idle_events<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        if !matches!(self.place, Place::LineStart { matched: 0 }) || !self.object.is_between() {
+        if !matches!(self.place, Place::LineStart { matched: 0 } | Place::Body) || !self.object.is_between() {
             return bytes;
         }
-        let idle = bytes.get(..USAGE_KEY.find(bytes).unwrap_or(bytes.len())).unwrap_or_default();
-        EVENT_END.rfind(idle).and_then(|end| bytes.get(end + 2..)).unwrap_or(bytes)
+        let Some(marker) = self.object.marker() else { return bytes };
+        let key = match marker {
+            Marker::Usage => &USAGE_KEY,
+            Marker::EvalCount => &EVAL_COUNT_KEY,
+        };
+        let idle = bytes.get(..key.find(bytes).unwrap_or(bytes.len())).unwrap_or_default();
+        let end = match self.place {
+            Place::Body => memrchr(b'\n', idle).map(|end| end + 1),
+            _ => EVENT_END.rfind(idle).map(|end| end + 2),
+        };
+        end.and_then(|end| bytes.get(end..)).unwrap_or(bytes)
     }
 
     fn start(&mut self, byte: u8) {

@@ -39,6 +39,7 @@ impl Router {
         }
         self.note_failures(store, pool, exchange, source, status, now);
         let is_served = (200..300).contains(&status);
+        self.settle_adapter(store, pool, exchange, source, is_served, now);
         let credited = exchange.credit().map(|credit| credit.worker);
         match source {
             Source::Worker(worker) if is_served && credited == Some(worker) => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Router;
 use super::lesson::{Event, Lesson};
 use super::prompt::ReadPrompt;
+use super::reading::Reading;
 use crate::exchange::{Credit, Exchange, PromptSize};
 use crate::index::SPAN_BYTES;
 use crate::pool::{Pool, RequestSizes};
@@ -31,10 +32,25 @@ pub struct Ask {
     pub prompt_bytes: u64,
     /// Whether all of the prompt was read.
     pub is_whole: bool,
-    /// The adapter that the request may be for.
+    /// The adapter that the request may be for: its model's name, or what it names apart from it.
     pub adapter: Option<AdapterHash>,
     /// Hash of the session that the client names.
     pub session: Option<u64>,
+    /// Hash of the response that the request continues.
+    pub previous: Option<u64>,
+}
+
+impl Ask {
+    /// Takes in what the body says; a session that was named before stays.
+    pub fn take_in(&mut self, reading: &Reading) {
+        // What is not computed is in no cache afterwards: it is decided by load, and recorded nowhere.
+        self.is_read = reading.builds_cache;
+        self.prompt_bytes = reading.prompt_bytes;
+        self.is_whole = reading.is_whole;
+        self.adapter = reading.adapter;
+        self.session = self.session.or(reading.session);
+        self.previous = reading.previous;
+    }
 }
 
 impl Router {
@@ -53,17 +69,19 @@ impl Router {
     ) -> Option<Decision> {
         let needs = self.config.policies.get(ask.policy)?.policy.needs();
         let foreign_share = self.foreign_share(ask.pool);
+        // What is in the body of a request that continues a response stands behind a prompt that is not.
+        let is_prompt = ask.is_read && ask.previous.is_none();
         stage::end(Stage::SetUp);
         let prefix = match needs {
             Needs::Nothing => None,
-            _ if !ask.is_read => None,
+            _ if !is_prompt => None,
             // Nobody else to agree with: the key only breaks ties, and the trunk need not be read, counted and written.
             Needs::Match if foreign_share < FOREIGN_SHARE_MIN => Some(self.chain.root().0),
             Needs::Prefix | Needs::Match => self.find_prefix(store, ask.pool),
         };
         stage::end(Stage::Trunk);
         let learned = self.read_learned(store, ask.pool, now)?;
-        let is_indexed = ask.is_read && needs == Needs::Match;
+        let is_indexed = is_prompt && needs == Needs::Match;
         if is_indexed {
             let found = self.pools.get_mut(ask.pool)?.find_matches(store, self.chain.blocks());
             self.note(found.map(|()| true));
@@ -75,15 +93,29 @@ impl Router {
         let tokens_max = if ask.is_read { cache_tokens } else { cache_tokens.min(unread_tokens) };
         let prompt_tokens = tokens(ask.prompt_bytes, learned.bytes_per_token).min(tokens_max);
         let is_whole = ask.is_whole && ask.is_read;
-        *exchange = Exchange::new(PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole }, now);
-        let query =
-            Query { prefix, session: ask.session, prompt_tokens, foreign_share, turn: 0, random: self.rng.next_u64() };
+        let for_adapter = self.find_adapter(store, ask.pool, ask.adapter);
+        let adapter = for_adapter.as_ref().map(|request| request.adapter);
+        let prompt = PromptSize { bytes: ask.prompt_bytes, tokens: prompt_tokens as u32, is_whole };
+        *exchange = Exchange::new(prompt, adapter, now);
+        let query = Query {
+            prefix,
+            // Where nobody is known to hold it, those that continue the same response meet at least.
+            session: ask.session.or(ask.previous),
+            response_holder: ask.previous.and_then(|response| self.find_response(store, ask.pool, response)),
+            prompt_tokens,
+            foreign_share,
+            turn: 0,
+            random: self.rng.next_u64(),
+        };
         let sizes = RequestSizes {
             bytes_per_token: learned.bytes_per_token,
             uncached_tokens: learned.uncached_tokens,
-            adapter: ask.adapter,
+            adapter,
         };
         let decision = self.decide_over_page(store, ask, &query, &sizes, exchange, now)?;
+        if let (Some(request), Some(worker)) = (for_adapter, decision.picks.first()) {
+            self.note_adapter(store, ask.pool, request, worker, now);
+        }
         self.write_down(store, ask.pool, &decision, exchange, is_indexed, now);
         Some(decision)
     }

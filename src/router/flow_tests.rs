@@ -5,6 +5,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 use crate::exchange::{Answerer, Exchange, Source};
+use crate::request::Api;
 use crate::response::Usage;
 use crate::schedule::{Branch, Decision};
 use crate::shared::fleet::Fleet;
@@ -46,7 +47,7 @@ impl Gateway {
     pub(super) fn decide(&mut self, vm: usize, text: &str) -> (Exchange, Decision) {
         let body = format!(r#"{{"model":"m","prompt":"{text}"}}"#);
         let router = &mut self.routers[vm];
-        let reading = router.read_prompt(Api::Completions, body.as_bytes(), false, None).unwrap();
+        let reading = router.read_prompt(Api::Completions, &Body::whole(body.as_bytes()), None).unwrap();
         let ask = Ask { is_read: true, prompt_bytes: reading.prompt_bytes, is_whole: true, ..Ask::default() };
         let mut exchange = Exchange::default();
         let decision = router.decide(&mut self.store, &ask, &mut exchange, self.now).unwrap();

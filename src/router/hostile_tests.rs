@@ -6,6 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use super::flow_tests::{Gateway, NOW, text, usage};
 use super::*;
 use crate::exchange::{Exchange, Source};
+use crate::request::Api;
 use crate::schedule::Branch;
 use crate::shared::fleet::Fleet;
 use crate::shared::learned::LearnedPage;
@@ -167,7 +168,8 @@ fn a_length_that_is_only_announced_keeps_nobody_away_and_spoils_no_average() {
         (0..300).filter(|number| gateway.decide(0, &text(&format!("r {number}"), 4_000)).1.picks.first() == lied);
     assert!(there.count() > 100);
     let body = format!(r#"{{"model":"m","prompt":"{}"#, text("x", 262_000));
-    let reading = gateway.routers[0].read_prompt(Api::Completions, body.as_bytes(), true, Some(u64::MAX)).unwrap();
+    let reading =
+        gateway.routers[0].read_prompt(Api::Completions, &Body::cut(body.as_bytes(), Some(u64::MAX)), None).unwrap();
     let ask = Ask { is_read: true, prompt_bytes: reading.prompt_bytes, ..Ask::default() };
     gateway.routers[0].decide(&mut gateway.store, &ask, &mut exchange, NOW).unwrap();
     let page = LearnedPage::open(gateway.store.get("warmroute/learned/llm").0).unwrap();

@@ -1,31 +1,32 @@
 //! What outlives a request in one VM: the configuration, the pools, and scratch space for reading prompts.
 //!
-//! A request's way: [`Router::read_prompt`] (this file), [`Router::decide`] (`decision.rs`), and what its answer settles
+//! A request's way: [`Router::read_prompt`] (`reading.rs`), [`Router::decide`] (`decision.rs`), and what its answer settles
 //! and teaches, [`Router::answered`], [`Router::first_byte`], [`Router::end`] (`answer.rs`).
 
+mod adapters;
 mod answer;
 mod decision;
 mod learning;
 mod lesson;
 mod prompt;
+mod reading;
+mod responses;
 
 pub use answer::Prediction;
 pub use decision::Ask;
+pub use reading::{Body, Model, Reading};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::Config;
 use crate::pool::{Pool, PoolStatus};
-use crate::prefix::{Chain, seed};
-use crate::request::{Api, ParseError, parse, top_text};
+use crate::prefix::Chain;
 use crate::rng::Rng;
 use crate::shared::PageError;
 use crate::shared::inflight::{Held, InflightPage};
 use crate::shared::store::{Store, update};
 use crate::shared::trunk::TrunkPage;
-use crate::stage::{self, Stage};
 use crate::time::Timestamp;
-use crate::worker::AdapterHash;
 use learning::Learning;
 use prompt::ReadPrompt;
 
@@ -53,28 +54,11 @@ pub struct Incidents {
     pub newer: u32,
 }
 
-/// What a body says of its request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
-    /// Bytes of the prompt as it was hashed; an estimate of all of it where only a part was read.
-    pub prompt_bytes: u64,
-    /// Whether all of the prompt was read.
-    pub is_whole: bool,
-    /// The adapter that it may be for: its model's name.
-    pub adapter: Option<AdapterHash>,
-    /// Hash of the session that it names.
-    pub session: Option<u64>,
-    /// See [`crate::request::InferenceRequest::tells_usage`].
-    pub tells_usage: bool,
-}
-
 impl Router {
     /// A router for `config`. `owner` must differ from that of every other router of this Envoy, `random` may be any.
     #[must_use]
     pub fn new(config: Config, owner: u64, random: u64) -> Self {
-        let pool =
-            |pool: &crate::config::PoolConfig| Pool::new(&pool.cluster, &pool.workers, config.index.pages, owner);
-        let pools = config.pools.iter().map(pool).collect();
+        let pools = config.pools.iter().map(|pool| Pool::configured(pool, config.index.pages, owner)).collect();
         let learning = config.pools.iter().map(|_| Learning::default()).collect();
         Self {
             config,
@@ -111,6 +95,12 @@ impl Router {
         self.pools.iter().position(|pool| pool.cluster().as_bytes() == cluster)
     }
 
+    /// The number of the pool that requests for a model are routed to; `None` if no pool names it.
+    #[must_use]
+    pub fn find_pool_of_model(&self, model: &str) -> Option<usize> {
+        self.config.pools.iter().position(|pool| pool.models.iter().any(|name| name == model))
+    }
+
     /// A pool by its number.
     #[must_use]
     pub fn pool(&self, index: usize) -> Option<&Pool> {
@@ -125,39 +115,6 @@ impl Router {
     /// What went wrong with shared pages since the last call.
     pub fn take_incidents(&mut self) -> Incidents {
         std::mem::take(&mut self.incidents)
-    }
-
-    /// Reads a body's prompt, which is then the one that [`Self::decide`] speaks of. `body_bytes` = how long the body is
-    /// if only a part is there, as far as that is known.
-    ///
-    /// # Errors
-    /// See [`ParseError`]: the body cannot be routed by its prompt.
-    pub fn read_prompt(
-        &mut self,
-        api: Api,
-        body: &[u8],
-        is_truncated: bool,
-        body_bytes: Option<u64>,
-    ) -> Result<Reading, ParseError> {
-        let request = parse(api, body, is_truncated)?;
-        stage::end(Stage::Parse);
-        let (model, salt) = (request.model.decoded(), request.cache_salt.map(|salt| salt.decoded()));
-        let prompt_bytes = self.read_with(seed(&model, salt.as_deref()), |chain| request.feed_prompt(chain));
-        stage::end(Stage::FeedAndHash);
-        let body_key = &self.config.session.body_key;
-        let named = if body_key.is_empty() { None } else { top_text(body, body_key.as_bytes(), is_truncated) };
-        // What was not read is taken to be as much prompt for its bytes as what was; up to a bound, for it is only announced.
-        let scale = |whole: u64| {
-            let parts = u128::from(prompt_bytes) * u128::from(whole) / (body.len() as u128).max(1);
-            u64::try_from(parts).unwrap_or(u64::MAX).clamp(prompt_bytes, prompt_bytes.saturating_mul(UNREAD_PARTS_MAX))
-        };
-        Ok(Reading {
-            prompt_bytes: body_bytes.filter(|_| is_truncated).map_or(prompt_bytes, scale),
-            is_whole: !is_truncated,
-            adapter: (!model.is_empty()).then(|| AdapterHash::of(&model)),
-            session: named.and_then(|name| session_hash(&name.decoded())),
-            tells_usage: request.tells_usage,
-        })
     }
 
     /// Reads a prompt that `feed` feeds; returns its bytes. It is then the one that [`Self::decide`] speaks of.
@@ -233,9 +190,6 @@ impl Router {
     }
 }
 
-/// A prompt that is read in part is taken to be at most so many times as long.
-const UNREAD_PARTS_MAX: u64 = 8;
-
 /// Hash of a session's name; `None` for an empty one, which names nothing.
 #[must_use]
 pub fn session_hash(name: &[u8]) -> Option<u64> {
@@ -243,8 +197,12 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod adapter_tests;
+#[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod responses_tests;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
+use crate::request::Api;
 
 fn router() -> Router {
     let config = br#"{"pools": [{"cluster": "llm", "workers": [
@@ -21,7 +22,7 @@ fn chat(system: &str, turns: &[&str]) -> String {
 }
 
 fn prefix_of(router: &mut Router, trunk: &mut TrunkPage, body: &str) -> Option<u64> {
-    router.read_prompt(Api::ChatCompletions, body.as_bytes(), false, None).unwrap();
+    router.read_prompt(Api::ChatCompletions, &Body::whole(body.as_bytes()), None).unwrap();
     router.prefix(0, trunk)
 }
 
@@ -62,7 +63,9 @@ fn the_text_of_a_lone_completions_session_keeps_its_key_as_it_grows() {
     // As far as the cuts reach: of longer texts it cannot be told whether the last part of a block grew or differs.
     for turn in 0..40 {
         text += &format!("and then, in chapter {turn}, ").repeat(20);
-        router.read_prompt(Api::Completions, format!(r#"{{"prompt":"{text}"}}"#).as_bytes(), false, None).unwrap();
+        router
+            .read_prompt(Api::Completions, &Body::whole(format!(r#"{{"prompt":"{text}"}}"#).as_bytes()), None)
+            .unwrap();
         keys.push(router.prefix(0, &mut trunk));
     }
     assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
@@ -76,7 +79,7 @@ fn a_document_that_fills_all_that_is_read_does_not_hide_who_asks() {
     for document in 0..300 {
         let document = format!("document {document} ").repeat(8_000);
         let body = chat(&system, &[&document]);
-        router.read_prompt(Api::ChatCompletions, &body.as_bytes()[..100_000], true, None).unwrap();
+        router.read_prompt(Api::ChatCompletions, &Body::cut(&body.as_bytes()[..100_000], None), None).unwrap();
         keys.push(router.prefix(0, &mut trunk));
     }
     keys.drain(..200);

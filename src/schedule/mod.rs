@@ -47,8 +47,9 @@ pub struct Candidate {
     pub running: Option<f64>,
     /// Share of its KV cache in use, 0.0 to 1.0, by its fresh report.
     pub kv_usage: Option<f64>,
-    /// How well the request's adapter fits there, by its fresh report.
-    pub adapter: AdapterFit,
+    /// How well the request's LoRA adapter fits there: by its fresh report, what it is believed to have in memory, and what
+    /// was sent there since. `None` if the request is for no adapter, as far as anybody can tell: for all candidates alike.
+    pub adapter: Option<AdapterFit>,
     /// When it last got a prompt that nobody had any of; the epoch if never.
     pub cold_pick_at: Timestamp,
 }
@@ -60,6 +61,9 @@ pub struct Query {
     pub prefix: Option<u64>,
     /// Hash of the session that the client names; `None` if it names none, or if no place to look at is configured.
     pub session: Option<u64>,
+    /// The worker that holds the response which it continues. It comes first whatever the policy, if it is a candidate:
+    /// no other can serve the request.
+    pub response_holder: Option<WorkerId>,
     /// About how many tokens its prompt has.
     pub prompt_tokens: f64,
     /// The share of the pool's requests that other gateways send, 0.0 (all are ours) to 1.0.
@@ -109,11 +113,13 @@ pub enum Branch {
     KvRoom,
     /// It has the highest sum of weighted scores.
     Score,
+    /// It holds the response that the request continues.
+    PreviousResponse,
 }
 
 impl Branch {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Turn,
         Self::Drawn,
         Self::LeastLoad,
@@ -128,6 +134,7 @@ impl Branch {
         Self::NoSession,
         Self::KvRoom,
         Self::Score,
+        Self::PreviousResponse,
     ];
 
     /// Its word in stats (`warmroute_decision_<name>_total`) and in `x-warmroute-reason`.
@@ -148,6 +155,7 @@ impl Branch {
             Self::NoSession => "no_session",
             Self::KvRoom => "kv_room",
             Self::Score => "score",
+            Self::PreviousResponse => "previous_response",
         }
     }
 }
@@ -168,6 +176,14 @@ impl Picks {
             *slot = worker;
             self.len += 1;
         }
+    }
+
+    /// Puts `worker` before all others; where it is not among them and the list is full, the last is left out.
+    pub fn put_first(&mut self, worker: WorkerId) {
+        let others = *self;
+        *self = Self::default();
+        self.push(worker);
+        others.as_slice().iter().for_each(|other| self.push(*other));
     }
 
     /// The workers, best first.

@@ -5,8 +5,9 @@
 
 mod page;
 
+use super::adapters::{AdaptersPage, Sending};
 use crate::time::Timestamp;
-use crate::worker::{DatedReport, LoadReport, WORKERS_MAX, WorkerId};
+use crate::worker::{AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, WORKERS_MAX, WorkerId};
 
 /// A worker that no configuration has named for this long may lose its row to another: where pods come and go under new
 /// addresses the page stays as small as the pool.
@@ -46,6 +47,10 @@ pub struct FleetWorker {
     pub scrape_failures: u16,
     /// The last report; `None` until the first scrape succeeds.
     pub report: Option<DatedReport>,
+    /// The LoRA adapters that it is believed to have in memory, last used first, as of the report: as many as its batch
+    /// takes, or as a list has names. Engines tell only which are in use; what is idle stays loaded until another needs the
+    /// place.
+    pub loaded: AdapterList,
     /// This gateway's own requests in flight there when the report was taken: what of the report is our own.
     pub in_flight_at_report: u32,
     /// Those of them whose first byte had not come.
@@ -79,6 +84,11 @@ impl Fleet {
     #[must_use]
     pub fn worker(&self, id: WorkerId) -> Option<&FleetWorker> {
         self.workers.get(usize::from(id.0))
+    }
+
+    /// All workers, in the order of their ids.
+    pub fn workers(&self) -> impl Iterator<Item = &FleetWorker> {
+        self.workers.iter()
     }
 
     /// The id of the worker at `address`.
@@ -162,13 +172,31 @@ impl Fleet {
         }
         if worker.may_have_restarted(&dated.report) {
             worker.generation = worker.generation.wrapping_add(1);
+            worker.loaded = AdapterList::EMPTY;
         }
         worker.scrape_failures = 0;
         worker.report = Some(dated);
         worker.in_flight_at_report = in_flight;
         worker.prefilling_at_report = prefilling;
+        // The order of those that run together says nothing; it is kept as it is told.
+        for adapter in dated.report.adapters.running.listed().iter().rev() {
+            worker.use_adapter(*adapter);
+        }
         if dated.report.requests().is_some() {
             self.update_foreign_share(dated.taken_at);
+        }
+    }
+
+    /// Takes in what was sent to each worker since its last report, before the next ones are recorded: a request for an
+    /// adapter may come and go between two scrapes.
+    pub fn remember_sent(&mut self, sent: &AdaptersPage) {
+        let mut sendings: Vec<Sending> = sent.sendings().collect();
+        sendings.sort_unstable_by_key(|sending| sending.sent_at);
+        for sending in sendings {
+            let worker = self.workers.get_mut(usize::from(sending.worker.0));
+            if let Some(worker) = worker.filter(|worker| worker.is_sent_since_report(&sending)) {
+                worker.use_adapter(sending.adapter);
+            }
         }
     }
 
@@ -215,6 +243,7 @@ impl FleetWorker {
             generation: 0,
             scrape_failures: 0,
             report: None,
+            loaded: AdapterList::EMPTY,
             in_flight_at_report: 0,
             prefilling_at_report: 0,
             seen_at,
@@ -238,6 +267,27 @@ impl FleetWorker {
         }
     }
 
+    /// Whether a request for an adapter was sent in this life of the worker, and so late that its report cannot tell of it.
+    #[must_use]
+    pub fn is_sent_since_report(&self, sending: &Sending) -> bool {
+        // What seems to be of the far future is of a clock that stepped back since.
+        let is_since = |taken_at| sending.sent_at >= taken_at && is_recent(sending.sent_at, taken_at);
+        sending.is_of(self.generation) && self.report.as_ref().is_none_or(|dated| is_since(dated.taken_at))
+    }
+
+    /// Whether it is known to have the adapter, or to have a request for it, as of its last report.
+    #[must_use]
+    pub fn knows_adapter(&self, adapter: AdapterHash) -> bool {
+        let is_told = |told: &Adapters| told.running.contains(adapter) || told.waiting.contains(adapter);
+        self.loaded.contains(adapter) || self.report.as_ref().is_some_and(|dated| is_told(&dated.report.adapters))
+    }
+
+    /// The adapter is used: another one may have to leave the worker's memory for it.
+    fn use_adapter(&mut self, adapter: AdapterHash) {
+        let count_max = self.report.as_ref().and_then(|dated| dated.report.adapters.max);
+        self.loaded.put_first(adapter, count_max.unwrap_or(u16::MAX));
+    }
+
     /// The report, if it was taken less than `age_max_ms` before `now`: an older one tells nothing of now.
     #[must_use]
     pub fn fresh_report(&self, now: Timestamp, age_max_ms: u64) -> Option<&LoadReport> {
@@ -245,5 +295,7 @@ impl FleetWorker {
     }
 }
 
+#[cfg(test)]
+mod adapter_tests;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,8 @@
 //! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
 //! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, every 5 ms at the most |
 //! | `warmroute/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
+//! | `warmroute/responses/<pool>/<page>` | [`responses`]: which worker holds which response of the Responses API | every VM, with each such answer |
+//! | `warmroute/adapters/<pool>` | [`adapters`]: which LoRA adapters' requests were sent where of late | every VM, with each decision for an adapter |
 //! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!
 //! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
@@ -20,10 +22,12 @@
 //! an older or unreadable page is begun anew, a newer one is left alone and the VM goes on with what it knows itself.
 //! The pages turn bytes into values and back. Where they are kept is a [`store`], an argument.
 
+pub mod adapters;
 pub mod fleet;
 pub mod inflight;
 pub mod learned;
 pub mod lease;
+pub mod responses;
 pub mod store;
 pub mod trunk;
 
@@ -35,6 +39,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The kinds of page that a pool has in shared data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
+    /// See [`adapters`].
+    Adapters,
     /// See [`fleet`].
     Fleet,
     /// See [`inflight`].
@@ -45,6 +51,8 @@ pub enum PageKind {
     Learned,
     /// See [`lease`].
     Lease,
+    /// See [`responses`]; the page's number follows the key.
+    Responses,
     /// See [`trunk`].
     Trunk,
 }
@@ -54,11 +62,13 @@ impl PageKind {
     #[must_use]
     pub fn key(self, pool: &str) -> String {
         let kind = match self {
+            Self::Adapters => "adapters",
             Self::Fleet => "fleet",
             Self::Inflight => "inflight",
             Self::Index => "index",
             Self::Learned => "learned",
             Self::Lease => "lease",
+            Self::Responses => "responses",
             Self::Trunk => "trunk",
         };
         ["warmroute/", kind, "/", pool].concat()

@@ -86,7 +86,7 @@ fn other_binary(world: &World, name: &str) -> Result<PathBuf> {
 }
 
 /// Replaces the binary and waits until the main thread has taken it.
-async fn swap_binary(world: &World, name: &str) -> Result<()> {
+pub(crate) async fn swap_binary(world: &World, name: &str) -> Result<()> {
     let before = world.envoy.config_updates().await?;
     world.envoy.push_plugin(&world.plugin, &other_binary(world, name)?)?;
     let after = world.envoy.wait_config(before.accepted + 1, before.rejected + 1).await?;
@@ -118,7 +118,7 @@ async fn a_bad_config_is_refused_with_its_reason_and_the_old_one_serves_on() -> 
     let load = Load::start(&world);
     let cases = [
         (json!({ "polcy": "random" }), r#"polcy is not a key here, did you mean "policy"?"#),
-        (json!({ "request": { "pathPrefixes": "/v1" } }), r#"request.pathPrefixes is "/v1", must be a list of"#),
+        (json!({ "request": { "basePaths": "/v1" } }), r#"request.basePaths is "/v1", must be a list of"#),
         (json!({ "poll": { "intervalMs": 1 } }), "poll.intervalMs is 1, must be 50 to 60000"),
         (json!({ "policy": "best" }), r#"policy.name is "best", known: hybrid, "#),
         (
@@ -332,7 +332,7 @@ async fn each_pool_is_balanced_on_its_own_and_other_clusters_are_left_alone() ->
         { "cluster": WORKER_CLUSTER, "workers": workers[..2] },
         { "cluster": "code", "workers": workers[2..] },
     ]);
-    plugin["request"] = json!({ "pathPrefixes": ["/v1", "/code/v1"] });
+    plugin["request"] = json!({ "basePaths": ["/v1", "/code"] });
     plugin["policy"] = "round-robin".into();
     assert!(world.envoy.apply_plugin_config(&plugin).await?);
     wait_policy(&world, "round-robin").await?;

@@ -1,18 +1,23 @@
 //! The built plugin in a real Envoy, against simulated workers.
 
+mod adapters;
 mod bench;
 mod bodies;
 mod comparison;
 mod digests;
 mod encodings;
+mod engines;
 mod failing;
 mod failure;
 mod format_samples;
 mod held;
 mod hit_rate;
 mod hostile;
+mod models;
 mod mutations;
 mod operations;
+mod previous_response;
+mod requests;
 mod routes;
 mod routing;
 mod samples;

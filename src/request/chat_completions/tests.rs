@@ -20,14 +20,16 @@ fn a_conversation_is_fed_in_the_order_of_the_chat_template() {
     let body = r#"{"model": "m", "messages": [
             {"role": "system", "content": "be brief"},
             {"role": "user", "content": "hi", "name": "ann"},
-            {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "function": {"name": "f"}}]},
+            {"role": "assistant", "content": null, "reasoning": "hm", "tool_calls": [{"id": "c1", "type": "function", "index": 0,
+                "function": {"arguments": "{}", "name": "f"}}, {"function": {"name": "g"}, "id": "c2"}]},
             {"role": "tool", "tool_call_id": "c1", "content": "42"},
             {"role": "user", "content": "why?"}
-        ], "tools": [{"type": "function"}]}"#;
+        ], "reasoning_effort": "low", "tools": [{"type": "function", "cache_control": {}, "function": {"strict": true, "parameters": {"b": 1, "a": 2},
+            "x": [1], "name": "g", "description": "d"}}, {"n": 3, "type": "web"}]}"#;
     assert_eq!(
         written(body),
-        "<1>[{\"type\":\"function\"}]<2>system<3>be brief|<2>user<3>hi<8>ann|!\
-         <2>assistant<6>[{\"id\":\"c1\",\"function\":{\"name\":\"f\"}}]|<2>tool<3>42<7>c1|<2>user<3>why?|"
+        "<1><12><8>g<14>d<15>{\"b\":1,\"a\":2}<18>strict<19>true<18>x<19>[1]<12><13>web<18>n<19>3<24>low<2>system<3>be brief|\
+         <2>user<3>hi<8>ann|!<2>assistant<20>hm<6><16><7>c1<8>f<17>{}<16><7>c2<8>g|<2>tool<3>42<7>c1|<2>user<3>why?|"
     );
 }
 
@@ -49,19 +51,15 @@ fn each_form_of_a_message_is_framed_as_what_it_is() {
         ),
         (
             "image",
-            r#"{"role":"user","content":[{"type":"image_url","image_url":{ "url": "d" }},{"type":"text","text":"b"}]}"#,
-            "<2>user<3><5>{\"type\":\"image_url\",\"image_url\":{\"url\":\"d\"}}<4>b|!",
+            r#"{"role":"user","content":[{"type":"image_url","image_url":{ "url": "" }},{"type":"text","text":"b"}]}"#,
+            "<2>user<3><28>B\u{14}S8\u{5}\0\u{6}-<4>b|!",
         ),
         (
             "image with a text",
             r#"{"role":"user","content":[{"type":"image_url","text":"b"}]}"#,
-            "<2>user<3><5>{\"type\":\"image_url\",\"text\":\"b\"}|!",
+            "<2>user<3><18>text<19>\"b\"|!",
         ),
-        (
-            "text part without text",
-            r#"{"role":"user","content":[{"type":"text"}]}"#,
-            "<2>user<3><5>{\"type\":\"text\"}|!",
-        ),
+        ("text part without text", r#"{"role":"user","content":[{"type":"text"}]}"#, "<2>user<3><13>text|!"),
         ("odd parts", r#"{"role":"user","content":[1,null,[]]}"#, "<2>user<3><5>1<4><5>null<4><5>[]|!"),
         ("no parts", r#"{"role":"user","content":[]}"#, "<2>user<3>|!"),
         ("no content", r#"{"role":"assistant"}"#, "<2>assistant|"),

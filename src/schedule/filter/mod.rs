@@ -1,5 +1,6 @@
 //! The filters of the `weighted` policy, one file each. To add one: write its file, add its two lines here.
 
+mod lora_affinity;
 mod prefix_cache_affinity;
 mod utilization;
 
@@ -34,7 +35,8 @@ pub struct FilterRegistration {
 }
 
 /// Every filter, by name. Configuration, reference page and the laws below find them here.
-pub const FILTERS: &[FilterRegistration] = &[prefix_cache_affinity::REGISTRATION, utilization::REGISTRATION];
+pub const FILTERS: &[FilterRegistration] =
+    &[lora_affinity::REGISTRATION, prefix_cache_affinity::REGISTRATION, utilization::REGISTRATION];
 
 /// The filter that a section's `type` names; `None` if it names none, which is then an error of the configuration.
 pub(super) fn read_filter(section: &mut Section<'_>) -> Option<Box<dyn Filter>> {

@@ -38,7 +38,7 @@ pub(super) const REGISTRATION: PolicyRegistration = PolicyRegistration {
                 "adapterLoadTokens",
                 1_000.0,
                 0.0..=1_000_000.0,
-                "`hybrid`: what it costs to load the request's LoRA adapter, in prompt tokens; twice as much where another has to go first",
+                "`hybrid`: what it costs to load the request's LoRA adapter, in prompt tokens; half as much again where an idle one has to go for it, twice as much where one in use has to",
             ),
         })
     },
@@ -79,13 +79,13 @@ struct Hybrid {
 const UNCACHED_TOKENS_MIN: f64 = 16.0;
 
 impl Hybrid {
-    fn cost(&self, query: &Query, candidate: &Candidate, is_home: bool, is_for_adapter: bool) -> f64 {
+    fn cost(&self, query: &Query, candidate: &Candidate, is_home: bool) -> f64 {
         let foreign_share = query.foreign_share.clamp(0.0, 1.0);
         let uncached = (query.prompt_tokens - candidate.matched_tokens).max(UNCACHED_TOKENS_MIN);
         let uncached = if is_home { uncached * (1.0 - foreign_share) } else { uncached };
         let interference = self.interference + self.foreign_interference * foreign_share;
         let requests = candidate.load_requests;
-        let adapter = if is_for_adapter { self.adapter_tokens(candidate.adapter) } else { 0.0 };
+        let adapter = candidate.adapter.map_or(0.0, |fit| self.adapter_tokens(fit));
         candidate.backlog_tokens
             + uncached * (1.0 + interference * requests)
             + self.request_tokens * requests
@@ -100,13 +100,18 @@ impl Hybrid {
         if over > 0.0 { query.prompt_tokens * over / (1.0 - self.kv_usage_soft) } else { 0.0 }
     }
 
+    /// Loading it, and loading the one that goes for it again: surely if that one is in use, perhaps if it is idle. One that
+    /// is waited for is loaded once for all who wait.
+    ///
     /// Source of the order: `lora-affinity-scorer` of llm-d-router.
     fn adapter_tokens(&self, fit: AdapterFit) -> f64 {
-        match fit {
-            AdapterFit::Running => 0.0,
-            AdapterFit::Room | AdapterFit::Waiting => self.adapter_load_tokens,
-            AdapterFit::Full | AdapterFit::Unknown => 2.0 * self.adapter_load_tokens,
-        }
+        let loads = match fit {
+            AdapterFit::Running | AdapterFit::Loaded => 0.0,
+            AdapterFit::Room | AdapterFit::Waiting => 1.0,
+            AdapterFit::Replace => 1.5,
+            AdapterFit::Full | AdapterFit::Unknown => 2.0,
+        };
+        loads * self.adapter_load_tokens
     }
 }
 
@@ -116,13 +121,10 @@ impl Policy for Hybrid {
         let has_home = query.key().is_some() && query.foreign_share > 0.0;
         let homes = candidates.iter().filter(|_| has_home);
         let home = homes.min_by_key(|candidate| tie_break(query, candidate)).map(|home| home.worker);
-        // A name that no worker runs as an adapter is the base model's, or an adapter that all would have to load.
-        let is_for_adapter =
-            candidates.iter().any(|known| matches!(known.adapter, AdapterFit::Running | AdapterFit::Waiting));
         let mut ranking = Ranking::default();
         let mut matched_max = 0.0_f64;
         for candidate in candidates {
-            let cost = self.cost(query, candidate, home == Some(candidate.worker), is_for_adapter);
+            let cost = self.cost(query, candidate, home == Some(candidate.worker));
             ranking.offer(cost, || tie_break(query, candidate), candidate.worker);
             matched_max = matched_max.max(candidate.matched_tokens);
         }
@@ -257,10 +259,19 @@ mod tests {
         let roomy = Candidate { kv_usage: Some(0.5), ..worker(1, (0.0, 0.0, 0.0)) };
         assert_eq!(picked(&POLICY, &query(1_000.0), &[full, roomy]).0[0], 1, "never only because it has the prefix");
         let with = |id, adapter, matched| Candidate { adapter, ..worker(id, (0.0, 0.0, matched)) };
-        let order = [AdapterFit::Running, AdapterFit::Room, AdapterFit::Full];
-        let candidates: Vec<Candidate> = (0..).zip(order).map(|(id, fit)| with(id, fit, 0.0)).collect();
-        assert_eq!(picked(&POLICY, &query(500.0), &candidates).0, [0, 1, 2]);
-        let base_model = [with(0, AdapterFit::Full, 400.0), with(1, AdapterFit::Room, 0.0)];
+        let order = [AdapterFit::Loaded, AdapterFit::Room, AdapterFit::Replace, AdapterFit::Full];
+        for better in 0..3 {
+            let pair = [with(0, Some(order[better + 1]), 0.0), with(1, Some(order[better]), 0.0)];
+            assert_eq!(picked(&POLICY, &query(500.0), &pair).0, [1, 0], "{:?}", order[better]);
+        }
+        let runs_but_is_behind = Candidate { backlog_tokens: 1_001.0, ..with(0, Some(AdapterFit::Running), 0.0) };
+        let has_room = with(1, Some(AdapterFit::Room), 0.0);
+        assert_eq!(
+            picked(&POLICY, &query(500.0), &[runs_but_is_behind, has_room]).0[0],
+            1,
+            "one load is worth 1000 tokens"
+        );
+        let base_model = [with(0, None, 400.0), with(1, None, 0.0)];
         assert_eq!(picked(&POLICY, &query(500.0), &base_model).0[0], 0, "no adapter: nothing to load");
     }
 }

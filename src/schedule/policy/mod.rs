@@ -83,7 +83,7 @@ pub(crate) mod testing {
 
     use super::*;
     use crate::time::Timestamp;
-    use crate::worker::{AdapterFit, WorkerId};
+    use crate::worker::WorkerId;
 
     /// The policy as an empty configuration has it.
     pub(crate) fn default_policy(registration: &PolicyRegistration) -> Box<dyn Policy> {
@@ -108,7 +108,7 @@ pub(crate) mod testing {
             waiting: None,
             running: None,
             kv_usage: None,
-            adapter: AdapterFit::Unknown,
+            adapter: None,
             cold_pick_at: Timestamp::default(),
         }
     }
@@ -159,11 +159,12 @@ pub(crate) mod laws {
             candidate.waiting = (rng.below(3) > 0).then(|| number(&mut rng));
             candidate.running = (rng.below(3) > 0).then(|| number(&mut rng));
             candidate.kv_usage = (rng.below(3) > 0).then(|| number(&mut rng) / 50.0);
-            candidate.adapter = AdapterFit::ALL[rng.below(AdapterFit::ALL.len() as u32) as usize];
+            candidate.adapter = AdapterFit::ALL.get(rng.below(AdapterFit::ALL.len() as u32 + 1) as usize).copied();
         }
         let query = Query {
             prefix: (rng.below(3) > 0).then(|| rng.next_u64()),
             session: (rng.below(3) == 0).then(|| rng.next_u64()),
+            response_holder: None,
             prompt_tokens: number(&mut rng) * 100.0,
             foreign_share: number(&mut rng) / 100.0,
             turn: rng.next_u64() as u32,

@@ -88,7 +88,7 @@ fn who_tells_nothing_scores_no_better_than_anybody_who_does() {
                 waiting: told(candidate.waiting, 3.0),
                 running: told(candidate.running, 3.0),
                 kv_usage: told(candidate.kv_usage, 0.3),
-                adapter: if is_known { candidate.adapter } else { AdapterFit::Unknown },
+                adapter: if is_known { candidate.adapter } else { Some(AdapterFit::Unknown) },
                 cold_pick_at: Timestamp::default(),
                 ..*candidate
             };

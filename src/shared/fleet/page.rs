@@ -8,10 +8,13 @@ use super::{Fleet, FleetWorker};
 use crate::time::Timestamp;
 use crate::worker::{ADAPTERS_LISTED_MAX, AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, WORKERS_MAX};
 
-const PREAMBLE: Preamble = Preamble::new(*b"WRFL", 2);
+const PREAMBLE: Preamble = Preamble::new(*b"WRFL", 3);
 
 /// Longest address text kept: `[` 45 characters of IPv6 `]:65535`, rounded up.
 const ADDRESS_BYTES: usize = 64;
+
+/// Base models of one worker that the page names: one process serves one, by one or two names.
+const MODELS_MAX: usize = 4;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -39,15 +42,17 @@ struct Row {
     prefilling_at_report: U32,
     /// 0 = not told.
     adapters_max: U16,
-    running_adapters: AdapterColumn,
-    waiting_adapters: AdapterColumn,
+    running_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
+    waiting_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
+    loaded_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
+    models: AdapterColumn<MODELS_MAX>,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct AdapterColumn {
+struct AdapterColumn<const LISTED_MAX: usize> {
     count: U16,
-    hashes: [U32; ADAPTERS_LISTED_MAX],
+    hashes: [U32; LISTED_MAX],
 }
 
 impl Fleet {
@@ -107,7 +112,7 @@ impl FleetWorker {
             kv_blocks,
             started_at_s,
             adapters,
-            models: AdapterList::EMPTY,
+            models: row.models.to_list(),
         };
         let taken_at = Timestamp::from_ns(row.taken_ns.get());
         Self {
@@ -115,6 +120,7 @@ impl FleetWorker {
             generation: row.generation.get(),
             scrape_failures: row.scrape_failures.get(),
             report: (row.has_report != 0).then_some(DatedReport { taken_at, report }),
+            loaded: row.loaded_adapters.to_list(),
             in_flight_at_report: row.in_flight_at_report.get(),
             prefilling_at_report: row.prefilling_at_report.get(),
             seen_at: Timestamp::from_ns(row.seen_ns.get()),
@@ -129,7 +135,7 @@ impl FleetWorker {
             address_bytes += 1;
         }
         let dated = self.report.unwrap_or_default();
-        let LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters, models: _ } =
+        let LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters, models } =
             dated.report;
         Row {
             address,
@@ -146,17 +152,21 @@ impl FleetWorker {
             adapters_max: U16::new(adapters.max.unwrap_or_default()),
             running_adapters: AdapterColumn::of(&adapters.running),
             waiting_adapters: AdapterColumn::of(&adapters.waiting),
+            loaded_adapters: AdapterColumn::of(&self.loaded),
+            models: AdapterColumn::of(&models),
         }
     }
 }
 
-impl AdapterColumn {
+impl<const LISTED_MAX: usize> AdapterColumn<LISTED_MAX> {
     fn of(list: &AdapterList) -> Self {
-        let mut hashes = [U32::ZERO; ADAPTERS_LISTED_MAX];
+        let mut hashes = [U32::ZERO; LISTED_MAX];
         for (slot, adapter) in hashes.iter_mut().zip(list.listed()) {
             *slot = U32::new(adapter.0);
         }
-        Self { count: U16::new(list.count()), hashes }
+        // A list that does not fit has more than anybody keeps by name, so that it is known to be cut.
+        let count = if list.listed().len() > LISTED_MAX { u16::MAX } else { list.count() };
+        Self { count: U16::new(count), hashes }
     }
 
     fn to_list(self) -> AdapterList {

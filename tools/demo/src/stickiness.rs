@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result};
 use warmroute::config::Config;
 use warmroute::request::Api;
-use warmroute::router::Router;
+use warmroute::router::{Body, Router};
 use warmroute::shared::trunk::TrunkPage;
 
 use crate::workload::{Shape, Workload};
@@ -30,7 +30,7 @@ fn measure(seed: u64) -> Result<[Turns; 3]> {
     let mut phases = <[Turns; 3]>::default();
     for (number, request) in workload.requests.iter().enumerate() {
         let api = if request.turn.is_some() { Api::ChatCompletions } else { Api::Completions };
-        router.read_prompt(api, &request.body, false, None).ok().context("a prompt that cannot be read")?;
+        router.read_prompt(api, &Body::whole(&request.body), None).ok().context("a prompt that cannot be read")?;
         let key = router.prefix(0, &mut trunk);
         let before = request.turn.as_ref().and_then(|turn| keys.insert(turn.chat, key));
         if let (Some(before), Some(turns)) = (before, phases.get_mut((number / 150).min(2))) {

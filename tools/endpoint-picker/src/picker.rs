@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
-use warmroute::config::Config;
-use warmroute::engine;
+use warmroute::config::{Config, PoolConfig};
 use warmroute::pool::{Poll, PoolStatus};
 use warmroute::router::Router;
 use warmroute::shared::fleet::Fleet;
@@ -77,7 +76,7 @@ impl Picker {
             admitted_at: now(),
             beat_at: now(),
         };
-        picker.update_fleet(|fleet, addresses| fleet.admit(addresses.iter().map(String::as_str), now()))?;
+        picker.update_fleet(|fleet, configured| fleet.admit(configured.addresses(), now()))?;
         Ok(picker)
     }
 
@@ -86,7 +85,7 @@ impl Picker {
         let now = now();
         if now.ms_between(self.admitted_at) >= ADMIT_INTERVAL_MS {
             self.admitted_at = now;
-            self.update_fleet(|fleet, addresses| fleet.admit(addresses.iter().map(String::as_str), now))?;
+            self.update_fleet(|fleet, configured| fleet.admit(configured.addresses(), now))?;
         }
         if now.ms_between(self.beat_at) >= HEARTBEAT_MS {
             self.beat_at = now;
@@ -102,10 +101,12 @@ impl Picker {
         self.next_token = self.next_token.wrapping_add(1);
         let token = self.next_token;
         let poll = &self.router.config().poll;
-        let (path, timeout_ms) = (poll.path.clone(), poll.timeout_ms);
+        let timeout_ms = poll.timeout_ms;
+        let pool = self.router.pool(POOL)?;
+        let target = pool.poll_target(member, poll)?;
+        let held = pool.total_at(target.worker);
+        let (address, path) = (target.address.to_owned(), target.path.to_owned());
         let pool = self.router.pool_mut(POOL)?;
-        let address = pool.addresses().nth(member)?.to_owned();
-        let held = pool.total_at(&address);
         let (in_flight, prefilling) = (held.requests, held.prefilling);
         pool.polls_mut().sent(Poll { token, member, sent_at: now, in_flight, prefilling });
         Some(Scrape { token, address, path, timeout_ms })
@@ -120,10 +121,12 @@ impl Picker {
         let held = pool.total_at(&address);
         // As the plugin does: the larger of the counts at question and answer.
         let (in_flight, prefilling) = (held.requests.max(poll.in_flight), held.prefilling.max(poll.prefilling));
-        let read = |page| engine::DIALECTS.iter().find_map(|dialect| engine::read_report(page, dialect).ok());
-        let report = page.and_then(read).map(|report| DatedReport { taken_at: poll.sent_at, report });
+        let report = page.and_then(|page| pool.read_page(poll.member, page).ok());
+        let report = report.map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.counts.scrapes += u64::from(report.is_some());
+        let sent = self.router.read_adapters(&mut self.store, POOL);
         self.update_fleet(|fleet, _| {
+            fleet.remember_sent(&sent);
             match report {
                 Some(dated) => fleet.record_report(&address, dated, in_flight, prefilling),
                 None => fleet.record_failure(&address),
@@ -139,12 +142,12 @@ impl Picker {
         page.map(|page| self.router.status(POOL, &page, now())).unwrap_or_default()
     }
 
-    fn update_fleet(&mut self, mut change: impl FnMut(&mut Fleet, &[String]) -> bool) -> Result<()> {
+    fn update_fleet(&mut self, mut change: impl FnMut(&mut Fleet, &PoolConfig) -> bool) -> Result<()> {
         let Some(configured) = self.router.config().pools.get(POOL) else { return Ok(()) };
         let key = self.router.pool(POOL).map(|pool| pool.keys().fleet.clone()).unwrap_or_default();
         let (fleet, _) = update(&mut self.store, &key, |bytes| {
             let mut fleet = Fleet::decode(bytes.as_deref())?;
-            let is_changed = change(&mut fleet, &configured.workers);
+            let is_changed = change(&mut fleet, configured);
             Ok((is_changed.then(|| fleet.encode()), fleet))
         })?;
         if let Some(pool) = self.router.pool_mut(POOL) {

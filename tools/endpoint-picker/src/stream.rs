@@ -3,7 +3,7 @@
 use warmroute::exchange::{Exchange, Source};
 use warmroute::request::{Api, cookie_value};
 use warmroute::response::UsageReader;
-use warmroute::router::{Ask, session_hash};
+use warmroute::router::{Ask, Body, session_hash};
 use warmroute::schedule::policy::Needs;
 
 use crate::picker::{self, POOL, Picker, now};
@@ -85,7 +85,7 @@ impl Stream {
     /// The destinations, where they are known without the body.
     fn on_request_headers(&mut self, picker: &mut Picker, head: &HttpHeaders) -> Option<String> {
         let config = picker.router.config();
-        let api = Api::from_path(head.value(":path")?, &config.request.path_prefixes)?;
+        let api = Api::from_path(head.value(":path")?, &config.request.base_paths)?;
         if head.value(":method")? != b"POST" {
             return None;
         }
@@ -114,14 +114,10 @@ impl Stream {
         let bytes_max = picker.router.config().request.scan_bytes_max;
         let scanned = body.body.get(..bytes_max).unwrap_or(&body.body);
         let is_truncated = scanned.len() < body.body.len();
-        let announced = self.announced_bytes.filter(|_| is_truncated);
-        match picker.router.read_prompt(api, scanned, is_truncated, announced) {
+        let body = Body { bytes: scanned, is_truncated, announced_bytes: self.announced_bytes };
+        match picker.router.read_prompt(api, &body, self.ask.session) {
             Ok(reading) => {
-                self.ask.is_read = true;
-                self.ask.prompt_bytes = reading.prompt_bytes;
-                self.ask.is_whole = reading.is_whole;
-                self.ask.adapter = reading.adapter;
-                self.ask.session = self.ask.session.or(reading.session);
+                self.ask.take_in(&reading);
                 self.decide(picker)
             }
             Err(_) => {

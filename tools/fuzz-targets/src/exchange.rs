@@ -4,7 +4,7 @@ use warmroute::config::Config;
 use warmroute::exchange::{Exchange, Source};
 use warmroute::request::Api;
 use warmroute::response::Usage;
-use warmroute::router::{Ask, Router};
+use warmroute::router::{Ask, Body, Router};
 use warmroute::schedule::POLICIES;
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::inflight::{Held, InflightPage};
@@ -102,7 +102,9 @@ impl World {
         router.end(&mut self.store, 0, exchange, None, self.now);
         let text = ["a", "b ", "\u{e9}"][choices.below(3)].repeat(choices.below(1_000));
         let body = format!(r#"{{"model":"m","prompt":"{text} {}"}}"#, choices.byte());
-        let reading = router.read_prompt(Api::Completions, body.as_bytes(), choices.is_set(), Some(choices.u64()));
+        let body =
+            Body { bytes: body.as_bytes(), is_truncated: choices.is_set(), announced_bytes: Some(choices.u64()) };
+        let reading = router.read_prompt(Api::Completions, &body, None);
         let reading = reading.unwrap_or_default();
         let ask = Ask {
             is_read: choices.is_set(),

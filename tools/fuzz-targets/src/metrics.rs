@@ -1,8 +1,8 @@
 //! Metrics pages: any bytes are a report in range or none.
 
-use warmroute::engine::{DIALECTS, read_report};
+use warmroute::engine::{DIALECTS, Engine, PageReader};
 
-/// An input as the fuzzer writes it: the dialect, the page.
+/// An input as the fuzzer writes it: the engine (beyond the dialects: whichever the page shows), the page.
 pub(crate) fn input(dialect: u8, page: &[u8]) -> Vec<u8> {
     [&[dialect], page].concat()
 }
@@ -12,15 +12,18 @@ pub(crate) fn input(dialect: u8, page: &[u8]) -> Vec<u8> {
 /// # Panics
 /// When a number is out of its range, or comments and blank lines between the lines change the report.
 pub fn metrics(data: &[u8]) {
-    let Some((&dialect, page)) = data.split_first() else { return };
-    let Some(dialect) = DIALECTS.get(usize::from(dialect) % DIALECTS.len()) else { return };
-    let report = read_report(page, dialect);
+    let Some((&engine, page)) = data.split_first() else { return };
+    let dialect = DIALECTS.get(usize::from(engine) % (DIALECTS.len() + 1));
+    let engine_read = dialect.map_or(Engine::Auto, |dialect| Engine::Known(dialect));
+    let rank = (engine >= 0x80).then_some(u32::from(engine & 1));
+    let reader = PageReader::new(engine_read, &[]);
+    let report = reader.read(page, rank);
     let mut with_comments = Vec::with_capacity(page.len() * 2);
     for line in page.split_inclusive(|byte| *byte == b'\n') {
         with_comments.extend_from_slice(b"# HELP w \xff{\"\n\n");
         with_comments.extend_from_slice(line);
     }
-    assert_eq!(read_report(&with_comments, dialect), report, "comments mean nothing");
+    assert_eq!(reader.read(&with_comments, rank), report, "comments mean nothing");
     let Ok(report) = report else { return };
     for (number, range) in [
         (report.waiting, 0.0..=1e9),

@@ -9,7 +9,7 @@ use warmroute::exchange::Exchange;
 use warmroute::prefix::{BlockHash, Chain, seed};
 use warmroute::request::{Api, parse};
 use warmroute::rng::Rng;
-use warmroute::router::{Ask, Router};
+use warmroute::router::{Ask, Body, Router};
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::learned::LearnedPage;
 use warmroute::shared::store::MemoryStore;
@@ -237,7 +237,7 @@ impl Gateway {
     /// When the body cannot be read or there is no worker.
     pub fn send(&mut self, body: &[u8]) -> Result<Exchange> {
         let reading =
-            self.router.read_prompt(Api::ChatCompletions, body, false, None).context("the body is readable")?;
+            self.router.read_prompt(Api::ChatCompletions, &Body::whole(body), None).context("the body is readable")?;
         let ask = Ask {
             is_read: true,
             is_whole: reading.is_whole,

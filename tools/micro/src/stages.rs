@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use anyhow::{Context, Result};
 use warmroute::config::{Config, IndexConfig};
-use warmroute::engine;
+use warmroute::engine::{Engine, PageReader};
 use warmroute::exchange::{Exchange, Source};
 use warmroute::prefix::{Chain, seed};
 use warmroute::request::{Api, parse};
@@ -18,7 +18,7 @@ use warmroute::shared::store::{Store, update};
 use warmroute::shared::trunk::TrunkPage;
 use warmroute::stage::Stage;
 use warmroute::time::Timestamp;
-use warmroute::worker::{AdapterFit, WorkerId};
+use warmroute::worker::WorkerId;
 
 use crate::inputs::{self, BODY_SIZES, Gateway, NOW, WORKERS};
 
@@ -225,7 +225,7 @@ fn candidate(worker: u16, rng: &mut Rng) -> Candidate {
         waiting: Some(f64::from(rng.below(4))),
         running: Some(f64::from(rng.below(40))),
         kv_usage: Some(f64::from(rng.below(100)) / 100.0),
-        adapter: AdapterFit::Unknown,
+        adapter: None,
         cold_pick_at: NOW,
     }
 }
@@ -243,9 +243,9 @@ fn of_answers(stages: &mut Vec<NativeStage>) -> Result<()> {
 
     for (name, bytes) in [("60KB", 60_000), ("500KB", 500_000)] {
         let page = inputs::metrics_page(bytes);
+        let reader = PageReader::new(Engine::Auto, &[]);
         stages.push(NativeStage::new("read_report", name, move || {
-            engine::read_report(black_box(&page), engine::DIALECTS[0])
-                .map_or(0, |report| report.running.unwrap_or_default() as u64)
+            reader.read(black_box(&page), None).map_or(0, |report| report.running.unwrap_or_default() as u64)
         }));
     }
 

@@ -63,7 +63,7 @@ impl Events {
             if self.options.include_usage {
                 self.queue.push_back(self.answer.usage_chunk(generated_tokens, cached_tokens));
             }
-            self.queue.push_back("data: [DONE]\n\n".to_owned());
+            self.queue.extend(self.answer.done_event());
         }
     }
 

@@ -8,9 +8,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use crate::adapters::AdapterSeries;
 use crate::config::SimConfig;
 use crate::faults::Faults;
 use crate::scheduler::{Counters, Job, Progress, Scheduler};
+use crate::server::unix_time_s;
 
 /// Tokio's timer counts milliseconds: shorter waits are owed, and paid together.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
@@ -18,7 +20,7 @@ const TIMER_GRAIN: Duration = Duration::from_millis(1);
 const MAX_LAG: Duration = Duration::from_millis(20);
 
 /// Load and totals of an engine at one moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct EngineState {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
@@ -26,6 +28,7 @@ pub(crate) struct EngineState {
     /// 0 to 1.
     pub(crate) kv_usage: f64,
     pub(crate) counters: Counters,
+    pub(crate) adapters: Vec<AdapterSeries>,
 }
 
 /// A scheduler shared by the requests and the step loop.
@@ -72,6 +75,7 @@ impl Engine {
             queue_max: scheduler.queue_max,
             kv_usage: scheduler.kv_usage(),
             counters: scheduler.counters,
+            adapters: scheduler.adapter_series(),
         }
     }
 
@@ -88,11 +92,14 @@ impl Engine {
                 continue;
             };
             let step = self.config.timing.step(load.prefill_tokens, load.decode_seqs);
+            let step = step.saturating_add(self.config.load_adapters(load.adapter_loads));
             match clock.end_of(step, Instant::now()) {
                 Some(due) => sleep_until(due).await,
                 None => tokio::task::yield_now().await,
             }
-            self.lock().finish();
+            let mut scheduler = self.lock();
+            scheduler.finish();
+            scheduler.tell_adapters(unix_time_s());
         }
     }
 
@@ -179,7 +186,7 @@ mod tests {
         fn submit(&self, prompt_tokens: u32, max_tokens: usize, every_token: bool) -> Ticket {
             let mut text = PromptText::default();
             (0..prompt_tokens).for_each(|id| text.push_token_id(id));
-            self.engine.submit(Job { prompt: Prompt::new(text, 16, "m", ""), max_tokens, every_token })
+            self.engine.submit(Job { prompt: Prompt::new(text, 16, "m", ""), adapter: None, max_tokens, every_token })
         }
 
         /// Simulated milliseconds that one request takes.

@@ -3,6 +3,7 @@
 //! Everything that a router can see of a real engine is here: `cached_tokens`, queueing, time to first token, load in
 //! `/metrics`, slow starts, hangs and restarts. No model is run. The model and its limits are in README.md.
 
+mod adapters;
 mod body;
 mod cache;
 mod config;
@@ -12,6 +13,7 @@ mod formats;
 mod metrics;
 mod openai;
 mod prompt;
+mod responses;
 mod routes;
 mod scheduler;
 mod server;

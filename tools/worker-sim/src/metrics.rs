@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::adapters::AdapterSeries;
 use crate::config::SimConfig;
 use crate::engine::EngineState;
 use crate::faults::MetricsFault;
@@ -48,6 +49,7 @@ pub(crate) fn render(config: &SimConfig, state: &EngineState, start_time_s: f64,
     ];
     page.counter("vllm:request_success", "Count of successfully processed requests.", &finished);
     page.cache_config(config);
+    page.adapters(config, &state.adapters);
     page.fill(config.metrics_filler_bytes);
     page.out
 }
@@ -105,6 +107,24 @@ impl Page {
         );
     }
 
+    /// A series for each mix of adapters that ever was; the newest, by its value, is the one that counts.
+    fn adapters(&mut self, config: &SimConfig, series: &[AdapterSeries]) {
+        if series.is_empty() {
+            return;
+        }
+        self.head("vllm:lora_requests_info", "Running stats on lora requests.", "gauge");
+        for AdapterSeries { running, waiting, told_at_s } in series {
+            let _ = writeln!(
+                self.out,
+                "vllm:lora_requests_info{{max_lora=\"{}\",running_lora_adapters=\"{}\",waiting_lora_adapters=\"{}\"}} {}",
+                config.max_loras,
+                escape_label(running),
+                escape_label(waiting),
+                number(*told_at_s)
+            );
+        }
+    }
+
     /// Pads the page with buckets like those that make up most of a real one.
     fn fill(&mut self, want_bytes: usize) {
         let name = "vllm:request_params_max_tokens";
@@ -147,9 +167,16 @@ mod tests {
 
     fn page(fault: MetricsFault, filler: usize) -> String {
         let counters = Counters { prompt_tokens: 1605, finished: 5, ..Counters::default() };
-        let state = EngineState { running: 2, waiting: 3, queue_max: 0, kv_usage: 0.25, counters };
-        let config =
-            SimConfig { model: "a\"b".to_owned(), metrics_filler_bytes: filler, kv_blocks: 64, ..SimConfig::default() };
+        let adapters =
+            vec![AdapterSeries { running: "sql,chat".to_owned(), waiting: String::new(), told_at_s: 1_795_955_113.5 }];
+        let state = EngineState { running: 2, waiting: 3, queue_max: 0, kv_usage: 0.25, counters, adapters };
+        let config = SimConfig {
+            model: "a\"b".to_owned(),
+            metrics_filler_bytes: filler,
+            kv_blocks: 64,
+            max_loras: 2,
+            ..SimConfig::default()
+        };
         render(&config, &state, 1_795_955_044.35, fault)
     }
 
@@ -180,6 +207,7 @@ mod tests {
             "vllm:prompt_tokens_total{engine=\"0\",model_name=\"a\\\"b\"} 1605.0",
             "vllm:request_success_total{engine=\"0\",finished_reason=\"length\",model_name=\"a\\\"b\"} 5.0",
             "process_start_time_seconds 1.79595504435e+09",
+            "vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql,chat\",waiting_lora_adapters=\"\"} 1.7959551135e+09",
         ] {
             assert!(page.lines().any(|have| have == line), "no line {line} in\n{page}");
         }

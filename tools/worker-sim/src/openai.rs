@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
@@ -9,12 +10,14 @@ use serde_json::value::RawValue;
 
 use crate::config::SimConfig;
 use crate::prompt::{Prompt, PromptText, output_text, word};
+use crate::responses::Response;
 
-/// Which of the two inference APIs.
+/// Which of the inference APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Chat,
     Completion,
+    Responses,
 }
 
 impl Api {
@@ -22,6 +25,7 @@ impl Api {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/completions" => Some(Self::Completion),
+            "/v1/responses" => Some(Self::Responses),
             _ => None,
         }
     }
@@ -83,10 +87,14 @@ pub(crate) struct StreamOptions {
 #[derive(Debug)]
 pub(crate) struct Inference {
     pub(crate) model: String,
+    /// The LoRA adapter that the model is, if it is one.
+    pub(crate) adapter: Option<Arc<str>>,
     pub(crate) prompt: Prompt,
     pub(crate) max_tokens: usize,
     /// `None`: answer in one piece.
     pub(crate) stream: Option<StreamOptions>,
+    /// Of the Responses API only.
+    pub(crate) response: Option<Response>,
 }
 
 /// An error answer in vLLM's shape.
@@ -107,15 +115,20 @@ impl ApiError {
         Self::new(403, "Forbidden", None, "Rendering needs --enable-scale-out.")
     }
 
+    pub(crate) fn unknown_model(model: &str, config: &SimConfig) -> Self {
+        let message = format!("The model `{model}` does not exist. Valid aliases: {}.", config.model);
+        Self::new(404, "NotFoundError", Some("model"), &message)
+    }
+
     /// What vLLM's validation says of one place in the body.
-    fn validation(kind: &str, param: &str, what: &str) -> Self {
+    pub(crate) fn validation(kind: &str, param: &str, what: &str) -> Self {
         let detail = format!("1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': '{what}'}}");
         Self::new(400, "Bad Request", Some(param), &detail)
     }
 }
 
 impl Inference {
-    /// Reads a body.
+    /// Reads a body; that of the Responses API is [`crate::responses::parse`]'s.
     ///
     /// # Errors
     /// 400 for what is no JSON, lacks its prompt, or asks for more tokens than fit; 404 for another model, if strict.
@@ -123,12 +136,11 @@ impl Inference {
         let request = Request::read(body)?;
         let model = request.model.clone().unwrap_or_else(|| config.model.clone());
         if config.strict_model && model != config.model {
-            let message = format!("The model `{model}` does not exist. Valid aliases: {}.", config.model);
-            return Err(ApiError::new(404, "NotFoundError", Some("model"), &message));
+            return Err(ApiError::unknown_model(&model, config));
         }
         let text = match api {
             Api::Chat => chat_text(&request)?,
-            Api::Completion => completion_text(request.prompt)?,
+            Api::Completion | Api::Responses => completion_text(request.prompt)?,
         };
         let salt = request.cache_salt.as_deref().unwrap_or_default();
         let prompt = Prompt::new(text, config.block_size_tokens, &model, salt);
@@ -136,11 +148,13 @@ impl Inference {
         let max_tokens = asked.unwrap_or(config.default_max_tokens);
         check_length(prompt.tokens, max_tokens, config.max_request_tokens())?;
         let stream = request.stream.unwrap_or(false).then(|| request.stream_options.unwrap_or_default());
-        Ok(Self { model, prompt, max_tokens, stream })
+        let is_adapter = config.max_loras > 0 && model != config.model;
+        let adapter = is_adapter.then(|| Arc::from(model.as_str()));
+        Ok(Self { model, adapter, prompt, max_tokens, stream, response: None })
     }
 }
 
-fn check_length(prompt_tokens: usize, max_tokens: usize, limit_tokens: usize) -> Result<(), ApiError> {
+pub(crate) fn check_length(prompt_tokens: usize, max_tokens: usize, limit_tokens: usize) -> Result<(), ApiError> {
     let refuse = |param: &str, message: &str| Err(ApiError::new(400, "BadRequestError", Some(param), message));
     if max_tokens == 0 {
         return refuse("max_tokens", "max_tokens must be at least 1, got 0.");
@@ -178,7 +192,7 @@ fn chat_text(request: &Request<'_>) -> Result<PromptText, ApiError> {
 }
 
 /// A string, or a list of parts: text as text, anything else as it stands in the body.
-fn push_content(text: &mut PromptText, content: &RawValue) {
+pub(crate) fn push_content(text: &mut PromptText, content: &RawValue) {
     let raw = content.get();
     if let Ok(plain) = serde_json::from_str::<CowStr<'_>>(raw) {
         text.push(plain.0.as_bytes());
@@ -233,6 +247,8 @@ pub(crate) struct Answer {
     pub(crate) details: bool,
     /// Tell them also when no token was cached.
     pub(crate) zero_details: bool,
+    /// Of the Responses API only.
+    pub(crate) response: Option<Response>,
 }
 
 const FINGERPRINT: &str = "worker-sim";
@@ -240,6 +256,9 @@ const FINGERPRINT: &str = "worker-sim";
 impl Answer {
     /// The answer in one piece.
     pub(crate) fn whole(&self, generated_tokens: usize, cached_tokens: usize) -> String {
+        if let Some(response) = &self.response {
+            return response.whole(self, generated_tokens, cached_tokens);
+        }
         let text = output_text(self.output_seed, generated_tokens);
         let details = self.prompt_details(cached_tokens).unwrap_or_else(|| "null".to_owned());
         let usage = self.usage(generated_tokens, Some(details));
@@ -250,7 +269,7 @@ impl Answer {
                     "\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\",\"refusal\":null,\"reasoning\":null}}"
                 ),
             ),
-            Api::Completion => ("text_completion", format!("\"text\":\"{text}\"")),
+            Api::Completion | Api::Responses => ("text_completion", format!("\"text\":\"{text}\"")),
         };
         format!(
             "{},\"choices\":[{{\"index\":0,{choice},\"logprobs\":null,\"finish_reason\":\"length\",\
@@ -262,6 +281,9 @@ impl Answer {
 
     /// The chunk before the first token; completions have none.
     pub(crate) fn role_chunk(&self, options: StreamOptions) -> Option<String> {
+        if let Some(response) = &self.response {
+            return Some(response.created(self));
+        }
         (self.api == Api::Chat).then(|| {
             let choice = "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\
                           \"finish_reason\":null}";
@@ -271,11 +293,14 @@ impl Answer {
 
     /// The chunk of one output token, the `nth` from 1; the last one names the reason of the end.
     pub(crate) fn token_chunk(&self, nth: usize, last: bool, options: StreamOptions) -> String {
+        if self.response.is_some() {
+            return Response::delta(self, nth);
+        }
         let bytes = word(self.output_seed, nth - 1);
         let text = String::from_utf8_lossy(&bytes);
         let delta = match self.api {
             Api::Chat => format!("\"delta\":{{\"content\":\"{text}\"}}"),
-            Api::Completion => format!("\"text\":\"{text}\""),
+            Api::Completion | Api::Responses => format!("\"text\":\"{text}\""),
         };
         let end = if last { "\"length\",\"stop_reason\":null" } else { "null" };
         let choice = format!("{{\"index\":0,{delta},\"logprobs\":null,\"finish_reason\":{end},\"token_ids\":null}}");
@@ -284,13 +309,21 @@ impl Answer {
 
     /// The chunk after the last token, if `include_usage` asks for it. vLLM leaves out there what is null.
     pub(crate) fn usage_chunk(&self, generated_tokens: usize, cached_tokens: usize) -> String {
+        if let Some(response) = &self.response {
+            return response.completed(self, generated_tokens, cached_tokens);
+        }
         self.chunk("", Some(self.usage(generated_tokens, self.prompt_details(cached_tokens))))
+    }
+
+    /// What stands behind the last chunk; the Responses API has nothing there.
+    pub(crate) fn done_event(&self) -> Option<String> {
+        self.response.is_none().then(|| "data: [DONE]\n\n".to_owned())
     }
 
     fn open(&self, object: &str) -> String {
         let prefix = match self.api {
             Api::Chat => "chatcmpl",
-            Api::Completion => "cmpl",
+            Api::Completion | Api::Responses => "cmpl",
         };
         let Self { id, created_s, model_json, .. } = self;
         format!(
@@ -301,7 +334,7 @@ impl Answer {
     fn chunk(&self, choice: &str, usage: Option<String>) -> String {
         let object = match self.api {
             Api::Chat => "chat.completion.chunk",
-            Api::Completion => "text_completion",
+            Api::Completion | Api::Responses => "text_completion",
         };
         let mut event = format!("data: {},\"choices\":[{choice}]", self.open(object));
         if let Some(usage) = usage {

@@ -6,7 +6,7 @@ use crate::config::TOKEN_BYTES;
 
 /// Prompt text in token order. Sections are padded to whole tokens, so that one turn's output, sent back as a message of
 /// the next turn, falls on the same token boundaries and is found in the cache.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PromptText(Vec<u8>);
 
 impl PromptText {

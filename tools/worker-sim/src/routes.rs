@@ -18,6 +18,7 @@ use crate::faults::{Faults, MetricsFault};
 use crate::formats::Format;
 use crate::metrics;
 use crate::openai::{Answer, Api, ApiError, Inference, models, rendered, tokenized};
+use crate::responses;
 use crate::scheduler::Job;
 use crate::server::Shared;
 use crate::stats::{RecordId, RequestRecord};
@@ -124,7 +125,11 @@ async fn answer(shared: &Arc<Shared>, head: &Parts, body: &Bytes) -> Answered {
 
 async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) -> Answered {
     let config = &shared.config;
-    let Inference { model, prompt, max_tokens, stream } = match Inference::parse(api, body, config) {
+    let parsed = match api {
+        Api::Responses => responses::parse(body, config, &shared.responses),
+        Api::Chat | Api::Completion => Inference::parse(api, body, config),
+    };
+    let Inference { model, adapter, prompt, max_tokens, stream, response } = match parsed {
         Ok(inference) => inference,
         Err(refusal) => return Ok(error(&refusal)),
     };
@@ -139,8 +144,9 @@ async fn infer(shared: &Arc<Shared>, api: Api, body: &[u8], record: RecordId) ->
         block_size_tokens: config.block_size_tokens,
         details: !config.no_prompt_tokens_details,
         zero_details: !config.omit_zero_cached_tokens,
+        response,
     };
-    let mut ticket = shared.engine.submit(Job { prompt, max_tokens, every_token: stream.is_some() });
+    let mut ticket = shared.engine.submit(Job { prompt, adapter, max_tokens, every_token: stream.is_some() });
     if let Some(options) = stream {
         let (stats, queue) = (Arc::clone(&shared.stats), VecDeque::new());
         let events = Events { ticket, answer, options, stats, record, queue, done: false };

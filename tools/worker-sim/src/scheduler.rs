@@ -3,11 +3,14 @@
 //! A step serves running requests first (one token each, or the next chunk of their prompt), then admits waiting ones in
 //! order of arrival while budget, places and KV blocks last. Blocks are published when they are scheduled, so that
 //! requests behind in the queue already hit. A request is admitted only when its whole length fits, hence no preemption.
+//! One whose LoRA adapter finds no place in the batch is passed over, as in vLLM (`vllm/v1/core/sched/scheduler.py`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::adapters::{AdapterPlaces, AdapterSeries};
 use crate::cache::{BlockId, BlockPool};
 use crate::config::SimConfig;
 use crate::prompt::Prompt;
@@ -27,6 +30,8 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) prompt: Prompt,
+    /// The LoRA adapter that it is for.
+    pub(crate) adapter: Option<Arc<str>>,
     pub(crate) max_tokens: usize,
     /// Report every token, and not only the last.
     pub(crate) every_token: bool,
@@ -37,6 +42,7 @@ pub(crate) struct Job {
 pub(crate) struct StepLoad {
     pub(crate) prefill_tokens: usize,
     pub(crate) decode_seqs: usize,
+    pub(crate) adapter_loads: usize,
 }
 
 /// Totals since the start of the simulated process.
@@ -48,6 +54,7 @@ pub(crate) struct Counters {
     pub(crate) cache_hit_tokens: u64,
     pub(crate) finished: u64,
     pub(crate) aborted: u64,
+    pub(crate) adapter_loads: u64,
 }
 
 #[derive(Debug)]
@@ -101,6 +108,7 @@ pub(crate) struct Scheduler {
     step_budget_tokens: usize,
     max_running_seqs: usize,
     pool: BlockPool,
+    adapters: AdapterPlaces,
     waiting: VecDeque<Seq>,
     running: Vec<Seq>,
     pub(crate) counters: Counters,
@@ -115,6 +123,7 @@ impl Scheduler {
             step_budget_tokens: config.step_budget_tokens,
             max_running_seqs: config.max_running_seqs,
             pool: BlockPool::new(config.kv_blocks),
+            adapters: AdapterPlaces::new(config.max_loras),
             waiting: VecDeque::new(),
             running: Vec::new(),
             counters: Counters::default(),
@@ -157,7 +166,9 @@ impl Scheduler {
     /// Begins a step. `None` if there is nothing to do.
     pub(crate) fn plan(&mut self) -> Option<StepLoad> {
         let mut budget_tokens = self.step_budget_tokens;
-        let mut load = StepLoad { prefill_tokens: 0, decode_seqs: 0 };
+        let mut load = StepLoad { prefill_tokens: 0, decode_seqs: 0, adapter_loads: 0 };
+        let mut in_use = adapters_of(&self.running);
+        in_use.iter().for_each(|adapter| _ = self.adapters.put_to_use(adapter));
         for seq in &mut self.running {
             if budget_tokens == 0 {
                 break;
@@ -172,24 +183,31 @@ impl Scheduler {
             }
         }
         while budget_tokens > 0 && self.running.len() < self.max_running_seqs {
-            let Some(mut seq) = self.admit_next() else { break };
+            let Some(mut seq) = self.admit_next(&in_use) else { break };
+            if let Some(adapter) = &seq.job.adapter {
+                load.adapter_loads += usize::from(self.adapters.put_to_use(adapter));
+                in_use.insert(Arc::clone(adapter));
+            }
             let tokens = seq.schedule(&mut self.pool, budget_tokens, self.block_size_tokens);
             budget_tokens -= tokens;
             load.prefill_tokens += tokens;
             self.running.push(seq);
         }
+        self.counters.adapter_loads += load.adapter_loads as u64;
         self.queue_max = self.queue_max.max(self.waiting.len());
         (budget_tokens < self.step_budget_tokens).then_some(load)
     }
 
-    /// Takes the head of the queue if its blocks fit; nobody overtakes it.
-    fn admit_next(&mut self) -> Option<Seq> {
-        let head = self.waiting.front()?;
+    /// Takes the first of the queue whose adapter has a place, if its blocks fit; else nobody overtakes it.
+    fn admit_next(&mut self, adapters_in_use: &BTreeSet<Arc<str>>) -> Option<Seq> {
+        let has_place = |seq: &Seq| self.adapters.may_join(seq.job.adapter.as_ref(), adapters_in_use);
+        let place = self.waiting.iter().position(has_place)?;
+        let head = self.waiting.get(place)?;
         // The last prompt token is always computed: its output is the first token of the answer.
         let usable = (head.job.prompt.tokens - 1) / self.block_size_tokens;
         let hashes = head.job.prompt.hashes.get(..usable).unwrap_or_default();
         let held = self.pool.admit(hashes, head.total_blocks)?;
-        let mut seq = self.waiting.pop_front()?;
+        let mut seq = self.waiting.remove(place)?;
         seq.published = held.len();
         seq.cached_tokens = held.len() * self.block_size_tokens;
         seq.computed_tokens = seq.cached_tokens;
@@ -226,6 +244,15 @@ impl Scheduler {
         });
     }
 
+    /// Tells the metrics which adapters run and wait now that a step has ended.
+    pub(crate) fn tell_adapters(&mut self, now_s: f64) {
+        self.adapters.tell(&adapters_of(&self.running), &adapters_of(&self.waiting), now_s);
+    }
+
+    pub(crate) fn adapter_series(&self) -> Vec<AdapterSeries> {
+        self.adapters.series()
+    }
+
     /// Empties the prefix cache; running requests go on.
     pub(crate) fn clear_cache(&mut self) {
         self.pool.clear();
@@ -244,6 +271,10 @@ impl Scheduler {
     }
 }
 
+fn adapters_of<'s>(seqs: impl IntoIterator<Item = &'s Seq>) -> BTreeSet<Arc<str>> {
+    seqs.into_iter().filter_map(|seq| seq.job.adapter.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,11 +287,25 @@ mod tests {
 
     /// Queues a prompt of so many tokens, distinct for each `name`.
     fn submit(to: &mut Scheduler, name: u8, tokens: usize, max_tokens: usize) -> UnboundedReceiver<Progress> {
+        submit_for(to, None, name, tokens, max_tokens)
+    }
+
+    fn submit_for(
+        to: &mut Scheduler,
+        adapter: Option<&str>,
+        name: u8,
+        tokens: usize,
+        max_tokens: usize,
+    ) -> UnboundedReceiver<Progress> {
         let mut text = PromptText::default();
         text.push(&vec![name; tokens * 4]);
         let prompt = Prompt::new(text, to.block_size_tokens, "m", "");
         let (sender, receiver) = unbounded_channel();
-        to.submit(u64::from(name), Job { prompt, max_tokens, every_token: true }, sender);
+        to.submit(
+            u64::from(name),
+            Job { prompt, adapter: adapter.map(Arc::from), max_tokens, every_token: true },
+            sender,
+        );
         receiver
     }
 
@@ -320,6 +365,26 @@ mod tests {
         step(&mut engine);
         assert_eq!((engine.running(), engine.waiting()), (1, 0), "c is already done");
         assert_eq!((engine.counters.aborted, engine.counters.finished), (1, 1));
+    }
+
+    #[test]
+    fn a_request_whose_adapter_has_no_place_waits_and_is_overtaken() {
+        let mut engine = Scheduler::new(&SimConfig { max_loras: 1, ..SimConfig::default() });
+        let loads = |engine: &mut Scheduler| engine.plan().map(|load| load.adapter_loads);
+        let _a = submit_for(&mut engine, Some("a"), b'a', 16, 2);
+        let _b = submit_for(&mut engine, Some("b"), b'b', 16, 1);
+        let _base = submit(&mut engine, b'c', 16, 1);
+        let _again = submit_for(&mut engine, Some("a"), b'd', 16, 1);
+        assert_eq!(loads(&mut engine), Some(1), "a is loaded once for both");
+        assert_eq!((engine.running(), engine.waiting()), (3, 1));
+        engine.finish();
+        assert_eq!((loads(&mut engine), engine.waiting()), (Some(0), 1), "a still runs");
+        engine.finish();
+        assert_eq!((loads(&mut engine), engine.waiting()), (Some(1), 0));
+        engine.finish();
+        let _later = submit_for(&mut engine, Some("b"), b'e', 16, 1);
+        assert_eq!(loads(&mut engine), Some(0), "it stays in memory");
+        assert_eq!(engine.counters.adapter_loads, 2);
     }
 
     #[test]

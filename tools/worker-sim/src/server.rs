@@ -19,6 +19,7 @@ use crate::body::Cut;
 use crate::config::SimConfig;
 use crate::engine::Engine;
 use crate::faults::{ErrorDice, Faults, MetricsFault};
+use crate::responses::ResponseStore;
 use crate::routes::{Connection, handle};
 use crate::stats::{Stats, StatsSnapshot};
 
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) config: SimConfig,
     pub(crate) engine: Arc<Engine>,
     pub(crate) stats: Arc<Stats>,
+    /// What of the Responses API this process keeps.
+    pub(crate) responses: Arc<ResponseStore>,
     faults: watch::Sender<Faults>,
     /// Every send cuts the connections that are open.
     cut: watch::Sender<()>,
@@ -64,6 +67,7 @@ impl Shared {
         Self {
             engine: Arc::new(Engine::new(config.clone())),
             stats: Arc::default(),
+            responses: Arc::default(),
             faults: watch::Sender::new(config.faults),
             cut: watch::Sender::new(()),
             process: Mutex::new(Process::new()),
@@ -88,6 +92,7 @@ impl Shared {
     pub(crate) fn restart(&self) {
         self.cut.send_replace(());
         self.engine.restart();
+        self.responses.clear();
         *lock(&self.process) = Process::new();
     }
 

@@ -56,6 +56,8 @@ pub struct StatsSnapshot {
     pub cache_hit_rate: f64,
     /// Most requests that waited at once while the engine was busy.
     pub queue_max: usize,
+    /// LoRA adapters loaded since the start of the simulated process, each as often as it was.
+    pub adapter_loads: u64,
     /// The latest requests, oldest first, at most 4096.
     pub recent: Vec<RequestRecord>,
 }
@@ -129,6 +131,7 @@ impl Stats {
             cached_tokens: totals.cached_tokens,
             cache_hit_rate: totals.cached_tokens as f64 / totals.prompt_tokens.max(1) as f64,
             queue_max: engine.queue_max,
+            adapter_loads: engine.counters.adapter_loads,
             recent: totals.recent.iter().cloned().collect(),
         }
     }
@@ -153,7 +156,14 @@ mod tests {
 
     fn snapshot(stats: &Stats) -> StatsSnapshot {
         let counters = Counters::default();
-        stats.snapshot(&EngineState { running: 0, waiting: 0, queue_max: 0, kv_usage: 0.0, counters })
+        stats.snapshot(&EngineState {
+            running: 0,
+            waiting: 0,
+            queue_max: 0,
+            kv_usage: 0.0,
+            counters,
+            adapters: Vec::new(),
+        })
     }
 
     #[test]

@@ -20,8 +20,15 @@ fn error(config: Value) -> String {
     reader::read(&config, |section| (REGISTRATION.build)(section)).expect_err("is refused").to_string()
 }
 
-const QUERY: Query =
-    Query { prefix: Some(1), session: None, prompt_tokens: 1_000.0, foreign_share: 0.0, turn: 0, random: 1 };
+const QUERY: Query = Query {
+    prefix: Some(1),
+    session: None,
+    prompt_tokens: 1_000.0,
+    foreign_share: 0.0,
+    turn: 0,
+    random: 1,
+    response_holder: None,
+};
 
 /// Four workers: 0 is idle and cold, 1 warm with a queue, 2 in between, 3 is full.
 fn four() -> Vec<Candidate> {
@@ -193,7 +200,7 @@ fn what_is_wrong_is_told_with_path_value_and_what_is_allowed() {
     assert_eq!(error(json!({ "scorers": [] })), "scorers is [], must be a list of 1 to 16 objects");
     assert_eq!(
         error(json!({ "filters": [{ "type": "x" }] })),
-        "filters[0].type is \"x\", known: prefix-cache-affinity-filter, utilization-filter"
+        "filters[0].type is \"x\", known: lora-affinity-filter, prefix-cache-affinity-filter, utilization-filter"
     );
 }
 

@@ -19,6 +19,7 @@ fn answer(api: Api) -> Answer {
         block_size_tokens: 32,
         details: true,
         zero_details: true,
+        response: None,
     }
 }
 

@@ -1,0 +1,155 @@
+//! A stream's answer: who gives it, what is told of it, and what its end settles.
+
+use std::rc::Rc;
+
+use super::{DESTINATION_HEADER, Stage, Stream, destinations};
+use crate::exchange::{Answerer, Source};
+use crate::host::abi::{self, Buffer, HeaderMap};
+use crate::host::plugin::Plugin;
+use crate::host::shared_data::SharedData;
+use crate::response::UsageReader;
+use crate::stage::{self, Stage as Work};
+use crate::stats::Stat;
+
+/// What the host says of an answer that came from a worker; of its own it says the reason.
+///
+/// Source: Envoy's documentation, "Response code details".
+const VIA_UPSTREAM: &[u8] = b"via_upstream";
+
+impl Stream {
+    pub(in crate::host) fn on_response_headers(&mut self) {
+        // An upstream that echoes headers must not tell the client where requests are sent, on whatever path. To find that
+        // there is none costs less than to remove what is not there.
+        if abi::has_header(HeaderMap::Response, DESTINATION_HEADER) {
+            abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
+        }
+        if !matches!(self.stage, Stage::Reading(_) | Stage::Sent) {
+            return;
+        }
+        self.stage = Stage::Answered;
+        let plugin = Rc::clone(&self.plugin);
+        let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
+        // The host keeps the address of a worker that it tried in vain: its own answers have it too. Nor does their status
+        // tell: to a gRPC request all of them are 200.
+        let details = abi::property("response\0code_details");
+        let is_of_worker = details.as_ref().is_none_or(|details| details == VIA_UPSTREAM);
+        let address = abi::property("upstream\0address").unwrap_or_default();
+        let address = String::from_utf8_lossy(&address);
+        let Some(state) = plugin.router.pool(self.ask.pool) else { return };
+        let source = match state.find(&address) {
+            Some(worker) if is_of_worker => Source::Worker(worker),
+            None if is_of_worker && !address.is_empty() => Source::Stranger,
+            tried => {
+                Source::Host { tried: tried.filter(|_| details.is_some_and(|details| is_workers_fault(&details))) }
+            }
+        };
+        let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
+        stage::end(Work::ResponseHeaders);
+        let answerer =
+            plugin.router.answered(&mut SharedData, self.ask.pool, &mut self.exchange, source, status, abi::now());
+        stage::end(Work::Answered);
+        plugin.count_incidents();
+        plugin.stats.count(match answerer {
+            Answerer::FirstPick => Stat::AnsweredFirstPick,
+            Answerer::LaterPick => Stat::AnsweredLaterPick,
+            Answerer::Other => Stat::AnsweredOther,
+            Answerer::Host => Stat::AnsweredByHost,
+        });
+        self.response_maker = match source {
+            Source::Worker(worker) if self.is_response && (200..300).contains(&status) => Some(worker),
+            _ => None,
+        };
+        if self.response_maker.is_some() || (self.tells_usage && self.exchange.credit().is_some()) {
+            // Of a compressed answer it finds nothing, which is as good as not reading it.
+            self.usage = Some(UsageReader::default());
+        }
+        if plugin.router.config().response_headers {
+            let address = if is_of_worker { &*address } else { "" };
+            self.explain(&plugin, address);
+        }
+    }
+
+    /// Tells the client who answered, who was picked and why.
+    fn explain(&self, plugin: &Plugin, address: &str) {
+        if !address.is_empty() {
+            abi::set_header(HeaderMap::Response, "x-warmroute-worker", address);
+        }
+        if let Some(policy) = plugin.router.config().policies.get(self.ask.policy) {
+            abi::set_header(HeaderMap::Response, "x-warmroute-policy", policy.name);
+        }
+        if let Some(decision) = self.exchange.decision() {
+            let picks = destinations(plugin, self.ask.pool, decision);
+            abi::set_header(HeaderMap::Response, "x-warmroute-picks", &picks);
+            abi::set_header(HeaderMap::Response, "x-warmroute-reason", decision.branch.name());
+        }
+    }
+
+    /// `body_bytes` of the answer have come: with the first ones its prompt is prefilled, and in some of them is `usage`.
+    pub(in crate::host) fn on_response_body(&mut self, body_bytes: usize, is_end: bool) {
+        self.is_complete |= is_end;
+        if body_bytes == 0 {
+            return;
+        }
+        if let Some(reader) = &mut self.usage
+            && let Some(bytes) = abi::buffer(Buffer::ResponseBody, body_bytes)
+        {
+            stage::end(Work::ReadAnswer);
+            reader.feed(&bytes);
+            stage::end(Work::ReadUsage);
+            if let (Some(worker), Some(response)) = (self.response_maker, reader.response())
+                && let Ok(mut plugin) = self.plugin.try_borrow_mut()
+            {
+                // Before the client can read it: the next request may come at once.
+                self.response_maker = None;
+                plugin.router.note_response(&mut SharedData, self.ask.pool, worker, response);
+                plugin.count_incidents();
+            }
+        }
+        if self.stage != Stage::Answered {
+            return;
+        }
+        self.stage = Stage::Streaming;
+        let plugin = Rc::clone(&self.plugin);
+        let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
+        plugin.router.first_byte(&mut SharedData, self.ask.pool, &mut self.exchange, abi::now());
+        stage::end(Work::FirstByte);
+        plugin.count_incidents();
+    }
+
+    /// The stream is over, however it came to its end.
+    pub(in crate::host) fn on_end(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        if matches!(stage, Stage::Passing | Stage::Ended) {
+            return;
+        }
+        let plugin = Rc::clone(&self.plugin);
+        let Ok(mut plugin) = plugin.try_borrow_mut() else { return };
+        if matches!(stage, Stage::Reading(_) | Stage::Sent) {
+            plugin.stats.count(Stat::Unanswered);
+        }
+        let usage = self.usage.as_ref().filter(|_| self.is_complete).and_then(UsageReader::usage);
+        let ended = plugin.router.end(&mut SharedData, self.ask.pool, &mut self.exchange, usage, abi::now());
+        stage::end(Work::End);
+        plugin.count_incidents();
+        if let Some(prediction) = ended {
+            let (predicted, cached) = (prediction.predicted_tokens, prediction.cached_tokens);
+            plugin.stats.add(Stat::PredictedCachedTokens, predicted);
+            plugin.stats.add(Stat::CachedTokens, cached);
+            plugin.stats.record(Stat::PredictionErrorTokens, predicted.abs_diff(cached).into());
+        }
+    }
+}
+
+/// Whether the host could not talk to the worker: it refused, or broke the connection off. A time-out says as much of the
+/// request as of the worker, and a limit of the host nothing.
+///
+/// Source: Envoy's documentation, "Response code details": `upstream_reset_before_response_started{reason}`.
+fn is_workers_fault(details: &[u8]) -> bool {
+    details.starts_with(b"upstream_reset_before_response_started{") && !details.ends_with(b"{overflow}")
+}
+
+/// The answer's status; 0 if it has none.
+fn status(map: HeaderMap) -> u32 {
+    let status = abi::header(map, ":status");
+    status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok()).unwrap_or_default()
+}
