@@ -77,7 +77,7 @@ impl World {
     fn step(&mut self, choices: &mut Choices<'_>) {
         let place = choices.below(OPEN);
         let (router, exchange) = (&mut self.routers[place % 2], &mut self.open[place]);
-        match choices.below(10) {
+        match choices.below(11) {
             0..=2 => self.decide(place, choices),
             3 => {
                 let source = source(choices, self.workers);
@@ -92,6 +92,10 @@ impl World {
             6 => router.flush(&mut self.store, 0, self.now),
             7 => self.now = tick(self.now, choices),
             8 => self.damage(choices),
+            9 => {
+                let worker = WorkerId(choices.below(self.workers) as u16);
+                router.note_response(&mut self.store, 0, worker, choices.u64() % 4);
+            }
             _ => self.scrape(choices),
         }
     }
@@ -112,6 +116,7 @@ impl World {
             is_whole: reading.is_whole,
             adapter: reading.adapter,
             session: choices.is_set().then(|| choices.u64()),
+            previous: (choices.below(4) == 0).then(|| choices.u64() % 4),
             ..Ask::default()
         };
         let Some(decision) = router.decide(&mut self.store, &ask, exchange, self.now) else {

@@ -4,6 +4,7 @@
 //! this crate call them with the committed corpus, with every input that once broke a law and with the samples in
 //! `tests/testdata`: so the normal tests need neither libFuzzer nor a nightly compiler.
 
+mod bodies;
 mod choices;
 mod config;
 pub mod corpus;

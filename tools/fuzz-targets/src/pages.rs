@@ -1,13 +1,15 @@
 //! Pages of shared data: any bytes open or are begun anew, and what is done to them afterwards stays in bounds.
 
 use warmroute::shared::PageError;
+use warmroute::shared::adapters::{AdaptersPage, SENDINGS_MAX};
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::inflight::{Held, InflightPage, SLOTS_MAX};
 use warmroute::shared::learned::LearnedPage;
 use warmroute::shared::lease::{LeaseStep, next_step};
+use warmroute::shared::responses::{Holder, ResponsesPage};
 use warmroute::shared::trunk::{Prompt, TrunkPage};
 use warmroute::time::Timestamp;
-use warmroute::worker::{Adapters, DatedReport, LoadReport, WORKERS_MAX, WorkerId};
+use warmroute::worker::{AdapterHash, Adapters, DatedReport, LoadReport, WORKERS_MAX, WorkerId};
 
 use crate::choices::Choices;
 
@@ -17,11 +19,13 @@ use crate::choices::Choices;
 /// When a page grows beyond its bound, does not say what was written into it, or gives numbers out of range.
 pub fn pages(data: &[u8]) {
     let mut choices = Choices::new(data);
-    match choices.below(5) {
+    match choices.below(7) {
         0 => fleet(&mut choices),
         1 => inflight(&mut choices),
         2 => learned(&mut choices),
         3 => lease(&mut choices),
+        4 => adapters(&mut choices),
+        5 => responses(&mut choices),
         _ => trunk(&mut choices),
     }
 }
@@ -196,6 +200,49 @@ fn lease(choices: &mut Choices<'_>) {
         let other = next_step(Some(&written), me + 1, polled, now, lease_ms);
         assert_eq!(other, Ok(LeaseStep::Wait), "and nobody else who knows the same workers");
         page = Some(written);
+    }
+}
+
+fn adapters(choices: &mut Choices<'_>) {
+    let mut fresh = AdaptersPage::default();
+    for number in 0..choices.below(300) as u32 {
+        fresh.note(AdapterHash(number % 7), WorkerId(number as u16), 1, Timestamp::from_ms(1_000_000_000));
+    }
+    let page = choices.damage(fresh.into_bytes());
+    let Some(mut page) = opened(AdaptersPage::open(page)) else { return };
+    while !choices.is_empty() {
+        let (adapter, worker) = (AdapterHash(choices.u32() % 7), WorkerId(choices.u32() as u16 % 300));
+        let is_there =
+            |page: &AdaptersPage| page.sendings().any(|sending| sending.adapter == adapter && sending.worker == worker);
+        if choices.is_set() {
+            page.note(adapter, worker, choices.u32() % 3, moment(choices));
+            assert!(is_there(&page), "what is noted is told");
+        } else {
+            let before = page.sendings().count();
+            let is_changed = page.forget(adapter, worker);
+            assert_eq!(page.sendings().count() + usize::from(is_changed), before);
+        }
+        assert!(page.sendings().count() <= SENDINGS_MAX);
+    }
+}
+
+fn responses(choices: &mut Choices<'_>) {
+    let Ok(mut fresh) = ResponsesPage::open(None) else { panic!("no page is an empty page") };
+    for number in 0..choices.below(600) as u64 {
+        fresh.record(number, Holder { worker: WorkerId(1), generation: 1 });
+    }
+    let page = choices.damage(fresh.into_bytes());
+    let Some(mut page) = opened(ResponsesPage::open(page)) else { return };
+    while !choices.is_empty() {
+        let response = if choices.is_set() { choices.u64() % 700 } else { choices.u64() };
+        let before = page.find(response);
+        // The last id has no place in a row; no pool is so large.
+        let holder = Holder { worker: WorkerId(choices.u32() as u16 % 1_000), generation: choices.byte() };
+        page.record(response, holder);
+        assert_eq!(page.find(response), Some(holder), "{before:?} before");
+        let bytes = page.clone().into_bytes();
+        assert_eq!(bytes.len(), 4_096);
+        assert_eq!(opened(ResponsesPage::open(Some(bytes))).and_then(|page| page.find(response)), Some(holder));
     }
 }
 

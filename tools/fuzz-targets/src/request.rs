@@ -4,26 +4,24 @@ use warmroute::prefix::{BLOCKS_MAX, CUTS_MAX, Chain, PromptSink, seed};
 use warmroute::request::{Api, InferenceRequest, parse, top_text};
 use warmroute::rng::Rng;
 
+use crate::bodies;
+use crate::choices::Choices;
 use crate::document::Node;
 
-/// The formats, and the names that the files of their samples begin with. The first byte of an input chooses one.
-pub(crate) const APIS: &[(Api, &str)] =
-    &[(Api::ChatCompletions, "chat-completions"), (Api::Completions, "completions")];
+/// Members that hold a conversation; of more than one it depends on the format which one counts.
+const CONVERSATION: &[&str] = &["messages", "prompt", "input", "inputs", "text", "input_ids", "token_ids", "query"];
 
-/// Members that stand before the conversation in a prompt, wherever they stand in the body: see
-/// [`InferenceRequest::feed_prompt`] on bodies that are cut before them.
-const PREAMBLE: &[&str] = &["tools"];
+/// Members that stand behind the conversation in a prompt, wherever they stand in the body.
+const BEHIND: &[&str] = &["suffix", "images", "image_data", "video_data", "audio_data", "texts"];
 
-/// Members that hold the conversation.
-const CONVERSATION: &[&str] = &["messages"];
-
-/// Fed symbols for each byte of the body, at the most: a token id `1,` gives four bytes.
-const SYMBOLS_PER_BYTE_MAX: usize = 8;
+/// Fed symbols for each byte of the body, at the most: an image that says that it is huge.
+const SYMBOLS_PER_BYTE_MAX: usize = 40;
 
 /// From so many bytes on, the role of a message that is cut is a guess.
 const GUESS_BYTES_MIN: usize = 16_384;
 
-/// An input as the fuzzer writes it: format, where to cut, body.
+/// An input as the fuzzer writes it: format (its number in [`Api::ALL`]; with the highest bit set choices follow and no
+/// body), where to cut, body.
 pub(crate) fn input(api: u8, cut: u16, body: &[u8]) -> Vec<u8> {
     [&[api], &cut.to_le_bytes()[..], body].concat()
 }
@@ -34,8 +32,15 @@ pub(crate) fn input(api: u8, cut: u16, body: &[u8]) -> Vec<u8> {
 /// When what is fed is not bounded by the body; when a cut body feeds other than a prefix of what the whole one does;
 /// when the prompt depends on spaces, escapes or the order of the top keys; when serde_json reads another model or text.
 pub fn request(data: &[u8]) {
-    let Some((&[api, cut @ ..], body)) = data.split_first_chunk::<3>() else { return };
-    let Some(&(api, _)) = APIS.get(usize::from(api) % APIS.len()) else { return };
+    let Some((&[choice, cut @ ..], rest)) = data.split_first_chunk::<3>() else { return };
+    let Some(&api) = Api::ALL.get(usize::from(choice & 0x7f) % Api::ALL.len()) else { return };
+    let generated;
+    let body = if choice < 0x80 {
+        rest
+    } else {
+        generated = bodies::body(&mut Choices::new(rest)).respell(&mut Rng::new(rest.len() as u64));
+        generated.as_bytes()
+    };
     let cut = usize::from(u16::from_le_bytes(cut)) % (body.len() + 1);
     let cut_body = body.get(..cut).unwrap_or_default();
     let whole = read(api, body, false);
@@ -62,22 +67,54 @@ pub fn request(data: &[u8]) {
     let (Some(whole), Some(part)) = (whole, part) else { return };
     let model = document.get("model").and_then(Node::text).unwrap_or_default();
     assert_eq!(String::from_utf8_lossy(&whole.model), model, "the model");
-    if cut < GUESS_BYTES_MIN && !has_late_preamble(members) {
+    if cut < GUESS_BYTES_MIN && is_in_order(api, members) {
         assert!(whole.fed.symbols.starts_with(&part.fed.symbols), "cut at {cut}: {:?}", part.fed.symbols);
     }
 }
 
-/// Whether a part of the prompt's front stands behind the conversation in the body.
-fn has_late_preamble(members: &[(String, Node)]) -> bool {
-    let mut keys = members.iter().map(|(key, _)| key.as_str());
-    keys.any(|key| CONVERSATION.contains(&key)) && keys.any(|key| PREAMBLE.contains(&key))
+/// Whether there is one conversation, and whatever stands before it in the prompt stands before it in the body.
+fn is_in_order(api: Api, members: &[(String, Node)]) -> bool {
+    // Of a rerank the query is the front.
+    let is_behind = |key: &str| BEHIND.contains(&key) || api == Api::Rerank && key == "documents";
+    let is_conversation = |key: &str| CONVERSATION.contains(&key);
+    let mut keys = members.iter().map(|(key, _)| key.as_str()).filter(|key| !is_behind(key));
+    let has_both = |left, right| [left, right].iter().all(|key| members.iter().any(|(known, _)| known == key));
+    keys.any(is_conversation)
+        && !keys.any(|key| is_conversation(key) || FRONT.contains(&key))
+        && !has_both("documents", "texts")
 }
+
+/// Members that stand before the conversation in a prompt of some format: see [`InferenceRequest::feed_prompt`] on bodies
+/// that are cut before those.
+const FRONT: &[&str] = &[
+    "tools",
+    "documents",
+    "chat_template",
+    "chat_template_kwargs",
+    "reasoning_effort",
+    "reasoning",
+    "think",
+    "template",
+    "context",
+    "raw",
+    "system",
+    "instructions",
+    "previous_response_id",
+    "conversation",
+    "session_params",
+    "features",
+    "lora_path",
+    "extra_key",
+    "cache_salt",
+    "parameters",
+];
 
 /// What was read of a body.
 #[derive(Debug, PartialEq)]
 struct Read {
     model: Vec<u8>,
     salt: Option<Vec<u8>>,
+    previous: Option<Vec<u8>>,
     tells_usage: bool,
     fed: Recorder,
 }
@@ -85,6 +122,11 @@ struct Read {
 fn read(api: Api, body: &[u8], is_truncated: bool) -> Option<Read> {
     let request = parse(api, body, is_truncated).ok()?;
     let (model, salt) = (request.model.decoded(), request.cache_salt.map(|salt| salt.decoded()));
+    if let Some(span) = request.model_span.clone() {
+        assert_eq!(body.get(span.clone()), Some(request.model.raw()), "the model is where it is said to be");
+        let quotes = (body.get(span.start.wrapping_sub(1)), body.get(span.end));
+        assert_eq!(quotes, (Some(&b'"'), Some(&b'"')), "between its quotes");
+    }
     let mut chain = Chain::new();
     chain.reset(seed(&model, salt.as_deref()));
     request.feed_prompt(&mut chain);
@@ -94,6 +136,7 @@ fn read(api: Api, body: &[u8], is_truncated: bool) -> Option<Read> {
     Some(Read {
         model: model.to_vec(),
         salt: salt.map(|salt| salt.to_vec()),
+        previous: request.previous_response.map(|previous| previous.decoded().into_owned()),
         tells_usage: request.tells_usage,
         fed: Recorder::of(&request, body),
     })

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use warmroute::request::Api;
 
 use crate::{metrics, request, usage};
 
@@ -19,7 +20,7 @@ pub fn repository_root() -> PathBuf {
 /// When a folder of samples cannot be read.
 pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     let samples = samples()?;
-    let is_answer = |name: &str| ["answer", "chat", "stream"].iter().any(|word| name.contains(word));
+    let is_answer = |name: &str| name.starts_with("answers/") || name.starts_with("vllm-") && name.contains("chat");
     Ok(match target {
         "request" => samples.iter().flat_map(|(name, bytes)| requests(name, bytes)).collect(),
         "metrics" => samples
@@ -29,11 +30,9 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
                 (0..warmroute::engine::DIALECTS.len()).map(|dialect| metrics::input(dialect as u8, page))
             })
             .collect(),
-        "usage" => samples
-            .iter()
-            .filter(|(name, _)| !name.contains("metrics") && !name.starts_with("requests/") && is_answer(name))
-            .map(|(_, answer)| usage::input(3, answer))
-            .collect(),
+        "usage" => {
+            samples.iter().filter(|(name, _)| is_answer(name)).map(|(_, answer)| usage::input(3, answer)).collect()
+        }
         "config" => CONFIGS.iter().map(|config| config.as_bytes().to_vec()).collect(),
         _ => Vec::new(),
     })
@@ -62,9 +61,9 @@ fn samples() -> Result<Vec<(String, Vec<u8>)>> {
 /// A request's sample in its format, whole and cut in the middle.
 fn requests(name: &str, body: &[u8]) -> Vec<Vec<u8>> {
     let Some(name) = name.strip_prefix("requests/") else { return Vec::new() };
-    // The longest, for `chat` would be the front of `chat-completions`.
-    let formats = request::APIS.iter().enumerate().filter(|(_, (_, format))| name.starts_with(format));
-    let Some((api, _)) = formats.max_by_key(|(_, (_, format))| format.len()) else { return Vec::new() };
+    // The longest, for `generate` is the front of `generate-stream`.
+    let formats = Api::ALL.iter().enumerate().filter(|(_, api)| name.starts_with(api.name()));
+    let Some((api, _)) = formats.max_by_key(|(_, api)| api.name().len()) else { return Vec::new() };
     let middle = u16::try_from(body.len() / 2).unwrap_or(u16::MAX);
     [0, middle].map(|cut| request::input(api as u8, cut, body)).to_vec()
 }

@@ -47,13 +47,14 @@ fn pieces(answer: &[u8], seed: u8) -> Vec<&[u8]> {
 /// What an answer of the chat completions API tells; `None` if it is none for sure.
 fn told(answer: &Node) -> Option<Option<Usage>> {
     const MEMBERS: &[&str] = &["id", "object", "created", "model", "choices", "usage"];
-    const COUNTS: &[&str] = &["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"];
+    const COUNTS: &[&str] = &["prompt_tokens", "completion_tokens", "prompt_tokens_details"];
     let has_only = |node: &Node, known: &[&str]| node.members().iter().all(|(key, _)| known.contains(&key.as_str()));
     let usage = answer.get("usage").filter(|usage| matches!(usage, Node::Object(_)))?;
-    if !has_only(answer, MEMBERS) || !has_only(usage, COUNTS) {
+    let details = usage.get("prompt_tokens_details");
+    let has_only_cached = details.is_none_or(|details| has_only(details, &["cached_tokens"]));
+    if !has_only(answer, MEMBERS) || !has_only(usage, COUNTS) || !has_only_cached {
         return None;
     }
-    let details = usage.get("prompt_tokens_details");
     Some(Some(Usage {
         prompt_tokens: usage.get("prompt_tokens").and_then(Node::u32),
         completion_tokens: usage.get("completion_tokens").and_then(Node::u32),
@@ -70,9 +71,10 @@ fn quoted_text_is_no_usage(answer: &[u8], cuts: u8) {
     assert_eq!(read([said.as_bytes()]), None, "in an answer");
     let event = format!("data: {said}\n\n");
     assert_eq!(read(pieces(event.as_bytes(), cuts)), None, "in an event");
-    let true_event =
-        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2}}\n\ndata: [DONE]\n\n";
-    let stream = format!("{event}{true_event}{event}");
+    let counts = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
     let want = Usage { prompt_tokens: Some(7), completion_tokens: Some(2), cached_tokens: None };
+    let told = format!(r#"{{"choices":[{{"message":{{"content":{text}}}}}],{counts},"x":{text}}}"#);
+    assert_eq!(read(pieces(told.as_bytes(), cuts)), Some(want), "between texts");
+    let stream = format!("{event}data: {{\"choices\":[],{counts}}}\n\ndata: [DONE]\n\n{event}");
     assert_eq!(read(pieces(stream.as_bytes(), cuts)), Some(want), "beside a true one");
 }

@@ -114,10 +114,13 @@ fn usage() -> Result<()> {
     replay("usage")
 }
 
+/// Inputs of mere noise for each target.
+const NOISES: u64 = 1_000;
+
 #[test]
 fn noise_breaks_no_law() {
     for target in TARGETS {
-        for seed in 0..100 {
+        for seed in 0..NOISES {
             let mut rng = Rng::new(seed);
             let noise: Vec<u8> = (0..rng.below(2_000)).map(|_| rng.next_u64() as u8).collect();
             let _named = Named(Path::new(target.name).join(format!("noise-{seed}")));
