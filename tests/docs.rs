@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use warmroute::config::{Config, KeyDoc};
+use warmroute::engine::DIALECTS;
+use warmroute::request::Api;
 use warmroute::schedule::POLICIES;
 use warmroute::schedule::filter::FILTERS;
 use warmroute::schedule::scorer::SCORERS;
@@ -52,6 +54,20 @@ fn the_configuration_page_is_current() {
         let default = if default == "required" { "required".to_owned() } else { code(&default) };
         writeln!(page, "| `{path}` | {kind} | {default} | {} | {} |", cell(&allowed), cell(doc)).unwrap();
     }
+    page.push_str(
+        "\n## Request formats\n\n`POST` to a path below one of `request.basePaths` that ends so. Texts are hashed in the order in which\n\
+        the engine sees them, whatever the order of keys; images, sound and files by digests of their content or URL.\n\n\
+        | path | whose API, and what is hashed |\n|---|---|\n",
+    );
+    for api in Api::ALL {
+        writeln!(page, "| `{}` | {} |", api.path_suffix(), api.doc()).unwrap();
+    }
+    page.push_str("\n## Engines\n\n| `pools[].engine` | what its metrics tell |\n|---|---|\n");
+    page.push_str("| `auto` | whichever of these a page shows |\n");
+    for dialect in DIALECTS {
+        writeln!(page, "| `{}` | {} |", dialect.name, dialect.doc).unwrap();
+    }
+    page.push_str("| `none` | Ollama and others without metrics: nothing is scraped, own in-flight only |\n");
     page.push_str("\n## Policies\n\n| `policy.name` | a request goes to |\n|---|---|\n");
     for policy in POLICIES {
         writeln!(page, "| `{}` | {} |", policy.name, policy.doc).unwrap();

@@ -13,6 +13,7 @@ use super::{Dialect, Field, Gauge};
 /// which tell more still and are then read instead of these.
 pub static DYNAMO: Dialect = Dialect {
     name: "dynamo",
+    doc: "NVIDIA Dynamo (1.6.1, captured): a frontend's requests in flight, block size, models; a worker's queue, batch, KV usage and blocks by rank, or what the engine inside tells",
     gauges: &[
         Gauge::new(Field::Waiting, "dynamo_work_handler_queue_depth"),
         // Other endpoints of the worker answer other questions.

@@ -9,6 +9,7 @@ use super::{Dialect, Field, Gauge};
 /// What `llama-server` says, if it was started with `--metrics`.
 pub static LLAMACPP: Dialect = Dialect {
     name: "llamacpp",
+    doc: "llama.cpp's server (from its source, b11434): queue, batch; KV usage in older versions",
     gauges: &[
         // Requests that found no free slot.
         Gauge::new(Field::Waiting, "llamacpp:requests_deferred"),

@@ -8,6 +8,7 @@ use super::{Dialect, Field, Gauge};
 /// What LMDeploy's server says, if it was started with `--enable-metrics`.
 pub static LMDEPLOY: Dialect = Dialect {
     name: "lmdeploy",
+    doc: "LMDeploy (0.18.0, written by its own code): queue, batch, KV usage, start, models",
     gauges: &[
         Gauge::new(Field::Waiting, "lmdeploy:num_requests_waiting"),
         // Requests that the server has not given to its engine yet.

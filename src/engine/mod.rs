@@ -54,6 +54,8 @@ pub enum Engine {
 pub struct Dialect {
     /// The engine's name in the configuration.
     pub name: &'static str,
+    /// What its page tells, and which version's page it was read from, for documents.
+    pub doc: &'static str,
     /// What is read. Of several gauges for one field, the first that gives a number counts, together with the adding ones.
     pub gauges: &'static [Gauge],
     /// The label that tells a series' data-parallel rank; empty if there is none.

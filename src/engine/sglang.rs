@@ -13,6 +13,7 @@ use super::{Dialect, Field, Gauge};
 /// `moe_ep_rank`: those are copies.
 pub static SGLANG: Dialect = Dialect {
     name: "sglang",
+    doc: "SGLang (0.5.23, written by its own code): queue, batch, KV usage, blocks, free adapter places, models",
     gauges: &[
         of_all_priorities(Field::Waiting, "sglang:num_queue_reqs"),
         of_all_priorities(Field::Running, "sglang:num_running_reqs"),

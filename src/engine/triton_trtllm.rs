@@ -9,6 +9,7 @@ use super::{Dialect, Field, Gauge};
 /// What Triton says of its TensorRT-LLM models, on a port of its own (8002).
 pub static TRITON_TRTLLM: Dialect = Dialect {
     name: "triton-trtllm",
+    doc: "Triton with TensorRT-LLM (from its source, 0d5352f): queue, batch, KV usage, blocks. Its metrics are on a port of their own: set `metricsAddress`",
     gauges: &[
         request(Field::Waiting, "waiting"),
         request(Field::Running, "scheduled"),

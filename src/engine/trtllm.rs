@@ -12,6 +12,7 @@ use super::{Dialect, Field, Gauge};
 /// The numbers are written when a request completes, and are as old as that.
 pub static TRTLLM: Dialect = Dialect {
     name: "trtllm",
+    doc: "TensorRT-LLM's server (from its source, 050f80d): queue, batch, KV usage, blocks, as of the last completed request. Set `metrics.path` to `/prometheus/metrics`",
     gauges: &[
         Gauge::new(Field::Waiting, "trtllm_num_requests_waiting"),
         Gauge::new(Field::Running, "trtllm_num_requests_running"),

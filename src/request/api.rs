@@ -85,6 +85,29 @@ impl Api {
         }
     }
 
+    /// Whose API it is and what of it is hashed, for documents.
+    #[must_use]
+    pub const fn doc(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "OpenAI: tools, then messages with text, images, sound, files, tool calls",
+            Self::Completions => "OpenAI: a text, texts, token ids or lists of them",
+            Self::Responses => {
+                "OpenAI: tools, `instructions`, `input` as a text or items; `previous_response_id` leads to the worker that holds the response"
+            }
+            Self::Embeddings => "OpenAI: `input` as in completions, or messages",
+            Self::AnthropicMessages => "Anthropic: tools, `system`, messages; never `cache_control`",
+            Self::AnthropicCountTokens => "Anthropic: computes no prompt, so it is routed by load",
+            Self::VllmGenerate => "vLLM: `token_ids`",
+            Self::Generate => {
+                "SGLang (`text`, `input_ids`, images), TGI (`inputs`), vLLM's demonstration server (`prompt`): the body tells"
+            }
+            Self::GenerateStream => "TGI: `inputs`",
+            Self::Rerank => "Cohere, Jina, vLLM (`query`, `documents`) and TEI (`query`, `texts`)",
+            Self::OllamaChat => "Ollama: tools, then messages with text and images",
+            Self::OllamaGenerate => "Ollama: `system`, `prompt`, images",
+        }
+    }
+
     /// Whether a worker that serves the request computes the prompt, and so has it in its KV cache afterwards.
     #[must_use]
     pub const fn builds_cache(self) -> bool {

@@ -10,6 +10,7 @@ use crate::rng::Rng;
 /// The folds and fallbacks of every dialect, in a table of its own so that the laws hold for tables, not for vLLM.
 static TABLE: Dialect = Dialect {
     name: "table",
+    doc: "",
     gauges: &[
         Gauge::new(Field::Waiting, "w"),
         Gauge::new(Field::KvUsage, "u"),
