@@ -37,7 +37,7 @@ async fn a_line_that_differs_from_request_to_request_hides_a_conversation_unless
 
 #[tokio::test]
 async fn requests_that_no_format_reads_pass_or_go_where_the_load_is_least() -> Result<()> {
-    for (others, reason) in [("least-load", "least-load"), ("pass", "none told")] {
+    for (others, reason) in [("least-load", "least_load"), ("pass", "none told")] {
         let plugin = json!({ "request": { "otherRequests": others }, "responseHeaders": true, "poll": {} });
         let world = World::of(3).sim(&instant()).plugin(plugin).start().await?;
         let replies = [

@@ -28,7 +28,7 @@ pub(crate) fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<
             .replace("/etc/warmroute/ecds", &ecds.to_string_lossy())
             .replace("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
             .replace("port_value: 9901", "port_value: 0");
-        for (worker, placeholder) in workers.iter().zip(["10.0.0.11", "10.0.0.12"]) {
+        for (worker, placeholder) in workers.iter().zip(["10.0.0.11", "10.0.0.12", "10.0.0.21"]) {
             let in_cluster = format!("address: {}, port_value: {}", worker.ip(), worker.port());
             text = text
                 .replace(&format!("{placeholder}:8000"), &worker.to_string())
@@ -88,10 +88,10 @@ async fn try_sample_clients(bootstrap: &Path) -> Option<(Client, Client, SocketA
 
 #[tokio::test]
 async fn sample_configs_load() -> Result<()> {
-    let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?];
+    let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?, WorkerSim::start(instant())?];
     let directory = tempfile::tempdir()?;
     let bootstraps = write_samples(directory.path(), &workers.each_ref().map(WorkerSim::addr))?;
-    assert_eq!(bootstraps.len(), 3, "{bootstraps:?}");
+    assert_eq!(bootstraps.len(), 4, "{bootstraps:?}");
     for bootstrap in bootstraps {
         let checked = Command::new(Artefacts::find()?.envoy)
             .args(["--mode", "validate", "--config-path"])
