@@ -59,7 +59,7 @@ stats! {
     DecisionPreviousResponse Counter "warmroute_decision_previous_response_total" "decisions: the worker holds the response that the request continues (all policies)"
     RoutePolicyUnknown Counter "warmroute_route_policy_unknown_total" "requests whose route names a policy that `routePolicies` does not have: the policy of all routes decides"
     AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes or its requests"
-    UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object with a prompt"
+    UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object"
     UnroutedNoBody Counter "warmroute_unrouted_no_body_total" "requests left to Envoy's fallback policy: no body"
     UnroutedNoWorkers Counter "warmroute_unrouted_no_workers_total" "requests left to Envoy's fallback policy: no worker of the pool has a place in the fleet page"
     BodyEncoded Counter "warmroute_body_encoded_total" "requests decided without their prompt: the body has a content-encoding"

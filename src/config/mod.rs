@@ -132,7 +132,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
     let models = read_models(section);
     let model_header = read_model_header(
         section,
-        "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none",
+        "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none. Only a model within `request.scanBytesMax` is told, and engines may read another one there (a key written twice, or in another case): it is for routing, not for permission",
     );
     if section.is_clean() && model_header.is_empty() {
         if pools.is_empty() {

@@ -9,7 +9,7 @@ pub(super) fn read_models(section: &mut Section<'_>) -> Vec<ModelAlias> {
     let models = section.list(
         "models",
         0..=ALIASES_MAX,
-        "model aliases: where a body's `model` is `name`, it is replaced; every other byte stays",
+        "model aliases: where a body's `model` is `name`, it is replaced; every other byte stays. A model beyond `request.scanBytesMax` stays as it is",
         read_alias,
     );
     let names = models.iter().map(|alias| alias.name.as_str());
@@ -22,7 +22,7 @@ fn read_alias(section: &mut Section<'_>, _index: usize) -> ModelAlias {
     let targets = section.list(
         "targets",
         1..=TARGETS_MAX,
-        "what it stands for; of several, a conversation gets one by weight and keeps it",
+        "what it stands for; of several, a conversation gets one by weight and keeps it: by its session if it names one, else by the first user message of a chat. Other prompts, and those that go on by `previous_response_id`, draw anew with each request",
         |section, _| ModelTarget {
             name: section.required_string("name", 1..=NAME_BYTES_MAX, "the model's name as the engine serves it"),
             weight: section.u32(

@@ -63,7 +63,7 @@ pub(super) fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig 
         &[],
         0..=POOL_MODELS_MAX,
         1..=NAME_BYTES_MAX,
-        "with `modelHeader`: the models, after aliases, that the routes lead to this cluster. Envoy does not tell a filter where a route that was chosen anew leads; other models are taken to stay where they were routed without the header",
+        "with `modelHeader`: the models, after aliases, that the routes lead to this cluster. Envoy does not tell a filter where a route that was chosen anew leads; other models are taken to stay where they were routed without the header. A request for one of these models is taken to be this pool's on whatever route, and its policy is `policy`: `routePolicies` count only where the header chose no route",
     );
     let engine = read_engine(section);
     let metrics = section.section(

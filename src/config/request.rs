@@ -43,7 +43,7 @@ pub(super) fn read_request(section: &mut Section<'_>) -> RequestConfig {
             "scanBytesMax",
             262_144,
             1_024..=16_777_216,
-            "at this many bytes of body the worker is chosen and the rest streams through. The route's `request_body_buffer_limit` must be at least this plus the listener's `per_connection_buffer_limit_bytes`. A model that stands beyond these bytes is not seen: such a conversation moves once, when it grows past them",
+            "at this many bytes of body the worker is chosen and the rest streams through. The route's `request_body_buffer_limit` must be at least this plus the listener's `per_connection_buffer_limit_bytes`. A model that stands beyond these bytes is not seen, and some clients write it behind the messages: such a conversation moves once, when it grows past them, and `modelHeader` and `models` do nothing for it from then on. Where they are used, let this be as long as the longest body",
         ))
         .unwrap_or(usize::MAX),
     }

@@ -41,7 +41,9 @@ pub(super) struct Stream {
     ask: Ask,
     exchange: Exchange,
     /// Whether Envoy still tells the cluster of a route that a client has chosen by a header that is gone now.
-    is_cluster_stale: bool,
+    is_route_stale: bool,
+    /// Whether `ask.pool` is the stream's: while its model is awaited it has none.
+    has_pool: bool,
     /// Whether the destination header is ours.
     has_destination: bool,
     /// Whether the answer will tell its `usage`, as far as the request says.
@@ -80,7 +82,8 @@ impl Stream {
             stage: Stage::Passing,
             ask: Ask::default(),
             exchange: Exchange::default(),
-            is_cluster_stale: false,
+            is_route_stale: false,
+            has_pool: false,
             has_destination: false,
             tells_usage: false,
             usage: None,
@@ -107,7 +110,7 @@ impl Stream {
     fn read_headers(&mut self, is_end: bool) -> Action {
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return Action::Continue };
-        self.is_cluster_stale = model::remove_header(&plugin);
+        self.is_route_stale = model::remove_header(&plugin);
         let Some(api) = api(&plugin) else {
             self.route_other(&mut plugin);
             return Action::Continue;
@@ -152,18 +155,20 @@ impl Stream {
 
     /// Whether the stream is routed to one of our pools: then pool and policy are noted, and it is ours to its end.
     ///
-    /// Envoy tells the cluster of the route that it chose first. Where the model has chosen another one, the pool is known
-    /// by the model; and where a client's header had chosen the first one, by the model only.
+    /// Envoy tells cluster and metadata of the route that it chose first. Where the model has chosen another one, the pool is
+    /// known by the model, and the policy is the one of all routes; and where a client's header had chosen the first one,
+    /// what it says counts for nothing.
     fn enter_pool(&mut self, plugin: &Plugin, model: Option<&Model>) -> bool {
-        let pool = model.and_then(|model| plugin.router.find_pool_of_model(&model.name));
+        let of_model = model.and_then(|model| plugin.router.find_pool_of_model(&model.name));
+        let is_told = of_model.is_none() && !self.is_route_stale;
         let routed = || abi::property(CLUSTER_NAME).and_then(|cluster| plugin.router.find_pool(&cluster));
-        let pool = if self.is_cluster_stale { pool } else { pool.or_else(routed) };
-        let Some(pool) = pool else {
+        let Some(pool) = (if is_told { routed() } else { of_model }) else {
             self.stage = Stage::Passing;
             return false;
         };
         self.ask.pool = pool;
-        self.ask.policy = route_policy(plugin);
+        self.ask.policy = if is_told { route_policy(plugin) } else { 0 };
+        self.has_pool = true;
         self.stage = Stage::Sent;
         plugin.stats.count(Stat::Requests);
         true
@@ -213,7 +218,7 @@ impl Stream {
         let body = Body { bytes: &bytes, is_truncated, announced_bytes };
         let reading = plugin.router.read_prompt(api, &body, self.ask.session);
         if model::chooses_route(plugin) {
-            let model = reading.as_ref().ok().and_then(|reading| reading.model.as_ref());
+            let model = model::of(reading.as_ref().ok());
             model::choose_route(plugin, model);
             if !self.enter_pool(plugin, model) {
                 return model::forward(plugin, reading.as_ref().ok());

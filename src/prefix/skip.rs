@@ -8,10 +8,14 @@ use super::PromptSink;
 /// Bytes of a prompt, from its start, in which lines are left out. Noise that stands deeper costs only what follows it.
 const WITHIN_BYTES: usize = 65_536;
 
+/// Bytes of a line that are left out at the most: what follows is fed, or a client could hide a whole prompt in a line.
+const LINE_BYTES_MAX: usize = 1_024;
+
 /// Bytes of the longest line beginning that can be told.
 pub const LINE_BEGIN_BYTES_MAX: usize = 128;
 
-/// Feeds a sink all of a prompt but the lines that begin as one of `begins`, each to its line feed or the text's end.
+/// Feeds a sink all of a prompt but the lines that begin as one of `begins`, each to its line feed or the text's end, or for
+/// as long as a line of that kind can be.
 ///
 /// A line begins at the start of a text (of a content, of one of its parts) and behind a line feed. How a text is split
 /// over calls means nothing, as for every sink.
@@ -25,6 +29,8 @@ pub struct SkipLines<'s, S> {
     held_bytes: usize,
     /// How much further lines are left out.
     left_bytes: usize,
+    /// How much of the line may still be left out.
+    line_left_bytes: usize,
 }
 
 /// Where in a line the text is.
@@ -42,7 +48,7 @@ impl<'s, S: PromptSink> SkipLines<'s, S> {
     /// A filter in front of `sink`. A beginning of more than [`LINE_BEGIN_BYTES_MAX`] bytes is never met.
     pub fn new(begins: &'s [String], sink: &'s mut S) -> Self {
         let held = [0; LINE_BEGIN_BYTES_MAX];
-        Self { begins, sink, state: State::Begin, held, held_bytes: 0, left_bytes: WITHIN_BYTES }
+        Self { begins, sink, state: State::Begin, held, held_bytes: 0, left_bytes: WITHIN_BYTES, line_left_bytes: 0 }
     }
 
     /// Takes what it can of `bytes`, at least one; returns the rest.
@@ -56,9 +62,13 @@ impl<'s, S: PromptSink> SkipLines<'s, S> {
                 rest
             }
             State::LeftOut => {
-                let (line, rest) = split_line(bytes);
+                let (line, _) = split_line(bytes.get(..self.line_left_bytes).unwrap_or(bytes));
+                self.line_left_bytes -= line.len();
+                if self.line_left_bytes == 0 {
+                    self.state = State::Fed;
+                }
                 self.start_if_ended(line);
-                rest
+                bytes.get(line.len()..).unwrap_or_default()
             }
         }
     }
@@ -77,6 +87,7 @@ impl<'s, S: PromptSink> SkipLines<'s, S> {
             rest = after;
             if self.begins.iter().any(|begin| begin.len() == self.held_bytes && begin.as_bytes() == held) {
                 self.held_bytes = 0;
+                self.line_left_bytes = LINE_BYTES_MAX;
                 self.state = State::LeftOut;
                 return rest;
             }
@@ -129,8 +140,10 @@ impl<S: PromptSink> PromptSink for SkipLines<'_, S> {
         while self.state == State::LeftOut && !far.is_empty() {
             far = self.step(far);
         }
-        self.release();
-        self.emit(far);
+        if self.state != State::LeftOut {
+            self.release();
+            self.emit(far);
+        }
     }
 
     fn mark(&mut self, kind: u8) {
@@ -226,7 +239,19 @@ mod tests {
         let prompt = format!("{long}\nDate: 1\nz");
         assert_eq!(left(&[&prompt], 1_000), format!("<1>{prompt}|"));
         let begun = format!("{}\nDate: {}\nz\nDate: 2", &long[..WITHIN_BYTES - 20], "1".repeat(100));
-        assert_eq!(left(&[&begun], 1_000), format!("<1>{}\nz\nDate: 2|", &long[..WITHIN_BYTES - 20]));
+        for piece_bytes in [1, 7, 60, 1_000] {
+            let want = format!("<1>{}\nz\nDate: 2|", &long[..WITHIN_BYTES - 20]);
+            assert_eq!(left(&[&begun], piece_bytes), want, "in pieces of {piece_bytes}");
+        }
+    }
+
+    #[test]
+    fn of_a_line_as_long_as_a_prompt_only_the_front_is_left_out() {
+        let prompt = format!("Date: {}\nb", "1".repeat(5_000));
+        for piece_bytes in [1, 100, 10_000] {
+            let want = format!("<1>{}\nb|", "1".repeat(5_000 - LINE_BYTES_MAX));
+            assert_eq!(left(&[&prompt], piece_bytes), want, "in pieces of {piece_bytes}");
+        }
     }
 
     #[test]

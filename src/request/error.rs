@@ -23,7 +23,7 @@ pub enum ParseError {
         /// Where the first bracket beyond the bound is.
         offset: usize,
     },
-    /// An object without the key that holds the prompt, or with a value there that can be none.
+    /// An object without the key that holds the prompt, or with a value there that can be none. It is routed by load.
     NoPrompt,
 }
 

@@ -97,6 +97,20 @@ pub struct InferenceRequest<'a> {
 ///
 /// See [`ParseError`].
 pub fn parse(api: Api, body: &[u8], is_truncated: bool) -> Result<InferenceRequest<'_>, ParseError> {
+    let request = parse_with_or_without_prompt(api, body, is_truncated)?;
+    if request.has_prompt() { Ok(request) } else { Err(ParseError::NoPrompt) }
+}
+
+/// As [`parse`], and takes an object without a prompt too: its model, session and previous response still matter.
+///
+/// # Errors
+///
+/// See [`ParseError`], but for [`ParseError::NoPrompt`].
+pub fn parse_with_or_without_prompt(
+    api: Api,
+    body: &[u8],
+    is_truncated: bool,
+) -> Result<InferenceRequest<'_>, ParseError> {
     let mut scanner = Scanner::new(body);
     if !scanner.enter(b'{') {
         return Err(if scanner.peek().is_none() { ParseError::Empty } else { ParseError::NotAnObject });
@@ -111,9 +125,6 @@ pub fn parse(api: Api, body: &[u8], is_truncated: bool) -> Result<InferenceReque
             Err(halt) => return Err(halt.into()),
         }
     };
-    if !members.prompt.holds_prompt() {
-        return Err(ParseError::NoPrompt);
-    }
     Ok(members.request(api, is_truncated, !has_end))
 }
 
@@ -151,6 +162,12 @@ fn is_true(raw: &[u8], key: &[u8]) -> bool {
 }
 
 impl InferenceRequest<'_> {
+    /// Whether the body holds a prompt that is understood; what it holds may be fed in any case.
+    #[must_use]
+    pub fn has_prompt(&self) -> bool {
+        self.prompt.holds_prompt()
+    }
+
     /// Feeds the prompt to `sink`, in the order in which the engine's chat template sees it.
     ///
     /// A truncated body feeds a prefix of what the whole one would, without an end for the message that is cut. Three

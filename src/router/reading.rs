@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Router, session_hash};
 use crate::model::ModelAlias;
 use crate::prefix::{SkipLines, seed};
-use crate::request::{Api, InferenceRequest, ParseError, parse, top_text};
+use crate::request::{Api, InferenceRequest, ParseError, parse_with_or_without_prompt, top_text};
 use crate::response::response_hash;
 use crate::stage::{self, Stage};
 use crate::worker::AdapterHash;
@@ -27,7 +27,7 @@ pub struct Reading {
     /// Bytes of the prompt as it was hashed; an estimate of all of it where only a part was read. 0 where the worker does
     /// not compute the prompt.
     pub prompt_bytes: u64,
-    /// Whether the worker computes the prompt, and so has it in its KV cache afterwards.
+    /// Whether the worker computes a prompt that was understood, and so has it in its KV cache afterwards.
     pub builds_cache: bool,
     /// Whether all of the prompt was read.
     pub is_whole: bool,
@@ -74,7 +74,8 @@ impl Router {
     /// # Errors
     /// See [`ParseError`]: the body cannot be routed by its prompt.
     pub fn read_prompt(&mut self, api: Api, body: &Body<'_>, session: Option<u64>) -> Result<Reading, ParseError> {
-        let request = parse(api, body.bytes, body.is_truncated)?;
+        let request = parse_with_or_without_prompt(api, body.bytes, body.is_truncated)?;
+        let builds_cache = api.builds_cache() && request.has_prompt();
         stage::end(Stage::Parse);
         let body_key = self.config.session.body_key.as_bytes();
         let named = if body_key.is_empty() { None } else { top_text(body.bytes, body_key, body.is_truncated) };
@@ -85,12 +86,12 @@ impl Router {
         let prompt_bytes = self.read_as(name, &request);
         stage::end(Stage::FeedAndHash);
         Ok(Reading {
-            prompt_bytes: match api.builds_cache() {
+            prompt_bytes: match builds_cache {
                 false => 0,
                 true if body.is_truncated => whole_prompt_bytes(prompt_bytes, body),
                 true => prompt_bytes,
             },
-            builds_cache: api.builds_cache(),
+            builds_cache,
             is_whole: !body.is_truncated,
             adapter: adapter_of(&request, name),
             session: named,

@@ -35,6 +35,7 @@ fn two_pools(bootstrap: &mut Value) {
     let mut to_large = default.clone();
     to_large["match"]["headers"] = json!([{ "name": HEADER, "string_match": { "exact": "large" } }]);
     to_large["route"]["cluster"] = "large".into();
+    to_large["metadata"] = json!({ "filter_metadata": { "warmroute": { "policy": "drawn" } } });
     *routes = json!([to_large, default]);
 }
 
@@ -138,6 +139,13 @@ async fn the_model_chooses(world: &World) -> Result<()> {
         assert_eq!(picks_of(&reply) == large, is_large, "{model} {header}: {}", picks_of(&reply));
     }
     assert_eq!(world.count("answered_other_total").await?, 0);
+    // A body without a prompt has a model all the same; and a model that no header may hold chooses nothing.
+    let loads = world.client().post("/api/generate", &[], r#"{"model":"large"}"#).await?;
+    assert_eq!((loads.status, loads.header("x-worker")), (200, Some(&*large)), "{}", loads.text());
+    for model in ["a\nb", &"long ".repeat(100)] {
+        let reply = world.client().post(CHAT, &[(HEADER, "large")], asking(model, "hello")).await?;
+        assert_eq!((reply.status, reply.header("x-worker") == Some(&large)), (200, false), "{model}");
+    }
     // A body without a model, or that is none, goes where no model leads.
     let before = world.served();
     for body in [r#"{"messages":[]}"#, "no JSON", ""] {
@@ -152,7 +160,20 @@ async fn the_model_chooses(world: &World) -> Result<()> {
 async fn the_bodys_model_chooses_the_route_and_a_clients_header_does_not() -> Result<()> {
     let world = world_with_aliases(json!([])).await?;
     the_model_chooses(&world).await?;
-    assert_eq!(world.count("model_unread_total").await?, 2);
+    // Two names that no header may hold, a chat without a model, and no JSON; a request without a body has nothing to read.
+    assert_eq!(world.count("model_unread_total").await?, 4);
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_header_that_was_removed_chooses_no_policy() -> Result<()> {
+    let policies = json!([{ "name": "drawn", "policy": "random" }]);
+    let world = world(json!({ "modelHeader": HEADER, "routePolicies": policies }), []).await?;
+    for (model, header) in [("large", "large"), ("large", "small"), ("small", "small")] {
+        let reply = world.client().post(CHAT, &[(HEADER, header)], asking(model, "hello")).await?;
+        let policy = reply.header("x-warmroute-policy");
+        assert!(reply.status == 200 && policy != Some("random"), "{model} {header}: {policy:?}");
+    }
     world.end().await
 }
 

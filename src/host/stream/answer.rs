@@ -23,7 +23,7 @@ impl Stream {
         if abi::has_header(HeaderMap::Response, DESTINATION_HEADER) {
             abi::remove_header(HeaderMap::Response, DESTINATION_HEADER);
         }
-        if !matches!(self.stage, Stage::Reading(_) | Stage::Sent) {
+        if !self.has_pool || !matches!(self.stage, Stage::Reading(_) | Stage::Sent) {
             return;
         }
         self.stage = Stage::Answered;
@@ -119,7 +119,7 @@ impl Stream {
     /// The stream is over, however it came to its end.
     pub(in crate::host) fn on_end(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
-        if matches!(stage, Stage::Passing | Stage::Ended) {
+        if !self.has_pool || matches!(stage, Stage::Passing | Stage::Ended) {
             return;
         }
         let plugin = Rc::clone(&self.plugin);

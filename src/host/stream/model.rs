@@ -23,14 +23,27 @@ pub(super) fn remove_header(plugin: &Plugin) -> bool {
     is_there
 }
 
-/// Tells the body's model to the route, which is then chosen anew. A body without one keeps the route that it has.
+/// Tells the body's model to the route, which is then chosen anew. A body without one, or with one that no header may hold,
+/// keeps the route that it has.
 pub(super) fn choose_route(plugin: &Plugin, model: Option<&Model>) {
     let Some(model) = model else { return };
-    // The host refuses what no header may hold, as a line feed; the route is then the one without the header.
     if abi::set_header(HeaderMap::Request, &plugin.router.config().model_header, &model.name) {
         abi::clear_route_cache();
     }
 }
+
+/// The model that was read, if it is one that can be told.
+pub(super) fn of(reading: Option<&Reading>) -> Option<&Model> {
+    reading?.model.as_ref().filter(|model| is_header_value(&model.name))
+}
+
+/// Whether a model's name may stand in a header: Envoy takes any bytes here and answers 503 when it comes to send them.
+fn is_header_value(name: &str) -> bool {
+    name.len() <= HEADER_VALUE_BYTES_MAX && name.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// As long as the configuration's own names of models may be; engines refuse headers of some kilobytes.
+const HEADER_VALUE_BYTES_MAX: usize = 256;
 
 /// Puts the model that the body's stands for in its place, and mends the length that the headers announce.
 ///
@@ -40,7 +53,7 @@ pub(super) fn forward(plugin: &Plugin, reading: Option<&Reading>) {
     if config.models.is_empty() && config.model_header.is_empty() {
         return;
     }
-    let Some(model) = reading.and_then(|reading| reading.model.as_ref()) else {
+    let Some(model) = of(reading) else {
         return plugin.stats.count(Stat::ModelUnread);
     };
     if let Some(is_replaced) = replace(model) {
