@@ -91,7 +91,7 @@ async fn sample_configs_load() -> Result<()> {
     let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?];
     let directory = tempfile::tempdir()?;
     let bootstraps = write_samples(directory.path(), &workers.each_ref().map(WorkerSim::addr))?;
-    assert_eq!(bootstraps.len(), 3, "{bootstraps:?}");
+    assert_eq!(bootstraps.len(), 4, "{bootstraps:?}");
     for bootstrap in bootstraps {
         let checked = Command::new(Artefacts::find()?.envoy)
             .args(["--mode", "validate", "--config-path"])
