@@ -232,7 +232,8 @@ async fn every_mutated_request_reaches_a_worker_byte_by_byte_and_is_answered() -
     // The mutations would be poor ones if all of them were read, or none.
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     let connected = world.envoy.stat("http.gateway.downstream_cx_total").await?;
-    assert!(connected <= CONNECTIONS + 2, "{connected} connections: they are kept alive");
+    // Envoy has closed none, see above. The client opens another where its next request is faster than its own pool.
+    assert!(connected <= CONNECTIONS + requests / 100, "{connected} connections: they are kept alive");
     // Nothing in flight and no VM reloaded, or this fails.
     world.end().await?;
     println!(

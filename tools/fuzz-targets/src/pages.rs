@@ -71,7 +71,11 @@ fn fleet(choices: &mut Choices<'_>) {
     let admitted = addresses(choices);
     fresh.admit(admitted.iter().map(String::as_str), moment(choices));
     let page = choices.damage(fresh.encode());
-    let Some(mut fleet) = opened(Fleet::decode(page.as_deref())) else { return };
+    let Some(damaged) = opened(Fleet::decode(page.as_deref())) else { return };
+    // What damage says and no writer does (an address that is no text, more models than a row has places for) is written
+    // in another way once, and then stays.
+    let Some(mut fleet) = opened(Fleet::decode(Some(&damaged.encode()))) else { panic!("it is of our version") };
+    assert_eq!(fleet.len(), damaged.len());
     while !choices.is_empty() {
         let address = format!("10.0.0.{}:80", choices.below(12));
         match choices.below(3) {
@@ -90,17 +94,7 @@ fn fleet(choices: &mut Choices<'_>) {
         assert!(fleet.foreign_share().is_none_or(|share| (0.0..=1.0).contains(&share)));
     }
     let encoded = fleet.encode();
-    let decoded = opened(Fleet::decode(Some(&encoded)));
-    assert_eq!(decoded.as_ref().map(Fleet::len), Some(fleet.len()));
-    // An address that is no text may take more bytes than its row has, once it is written as text.
-    let fits = |fleet: &Fleet| ids(fleet).all(|id| fleet.worker(id).is_none_or(|worker| worker.address.len() <= 64));
-    if fits(&fleet) {
-        assert_eq!(decoded, Some(fleet), "what is encoded is decoded");
-    }
-}
-
-fn ids(fleet: &Fleet) -> impl Iterator<Item = WorkerId> {
-    (0..u16::try_from(fleet.len()).unwrap_or(u16::MAX)).map(WorkerId)
+    assert_eq!(opened(Fleet::decode(Some(&encoded))), Some(fleet), "what is encoded is decoded");
 }
 
 fn held(choices: &mut Choices<'_>) -> Vec<Held> {
