@@ -227,3 +227,25 @@ fn what_names_no_response_continues_none() {
     let reading = router.read_prompt(Api::ChatCompletions, &Body::whole(chat.as_bytes()), None).unwrap();
     assert_eq!(reading.previous, None, "another API has no such thing");
 }
+
+#[test]
+fn a_response_that_the_server_is_told_not_to_keep_has_no_name_to_note() {
+    let mut router = Gateway::new(2, 1, r#""hybrid""#).routers.remove(0);
+    for (body, want) in [
+        (r#"{"input":"a","store":false}"#, false),
+        (r#"{"store" : false ,"input":"a"}"#, false),
+        (r#"{"input":"a","store":true,"store":false}"#, false),
+        (r#"{"input":"a","store":false,"store":true}"#, true),
+        (r#"{"input":"a","store":null}"#, true),
+        (r#"{"input":"a","store":"false"}"#, true),
+        (r#"{"input":"a","metadata":{"store":false}}"#, true),
+        (r#"{"input":"a"}"#, true),
+    ] {
+        let reading = router.read_prompt(Api::Responses, &Body::whole(body.as_bytes()), None).unwrap();
+        assert_eq!(reading.keeps_response, want, "{body}");
+    }
+    for (cut, want) in [(r#"{"store":false,"input":"a"#, false), (r#"{"input":"a","store":fal"#, true)] {
+        let reading = router.read_prompt(Api::Responses, &Body::cut(cut.as_bytes(), None), None).unwrap();
+        assert_eq!(reading.keeps_response, want, "{cut}");
+    }
+}
