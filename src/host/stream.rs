@@ -12,7 +12,7 @@ use super::plugin::Plugin;
 use super::shared_data::SharedData;
 use crate::exchange::Exchange;
 use crate::request::{Api, ParseError};
-use crate::response::UsageReader;
+use crate::response::AnswerReader;
 use crate::router::{Ask, Body, Model};
 use crate::schedule::Decision;
 use crate::schedule::policy::Needs;
@@ -48,11 +48,11 @@ pub(super) struct Stream {
     has_destination: bool,
     /// Whether the answer will tell its `usage`, as far as the request says.
     tells_usage: bool,
-    /// Reads the answer's `usage`; `None` where nothing is to be read.
-    usage: Option<UsageReader>,
-    /// The worker whose new response's name is to be read in the answer.
+    /// Reads the answer's `usage` and name; `None` where nothing more is to be read.
+    reader: Option<AnswerReader>,
+    /// The worker that makes a response whose name is to be noted.
     response_maker: Option<WorkerId>,
-    /// Whether it is a request of the Responses API.
+    /// Whether it is a request of the Responses API, whose answer others may continue as far as is known.
     is_response: bool,
     /// Whether the answer has come to its end: what a part of it says teaches nothing.
     is_complete: bool,
@@ -86,7 +86,7 @@ impl Stream {
             has_pool: false,
             has_destination: false,
             tells_usage: false,
-            usage: None,
+            reader: None,
             response_maker: None,
             is_response: false,
             is_complete: false,
@@ -232,6 +232,7 @@ impl Stream {
         match reading {
             Ok(reading) => {
                 self.tells_usage = reading.tells_usage;
+                self.is_response &= reading.keeps_response;
                 self.ask.take_in(&reading);
                 self.decide(plugin, started_ns);
             }

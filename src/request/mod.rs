@@ -76,6 +76,9 @@ pub struct InferenceRequest<'a> {
     /// Whether the answer tells its `usage`: all do but streams of some formats for which the client does not ask for it.
     /// True where the body is cut before that is known.
     pub tells_usage: bool,
+    /// Whether the server is to keep its response, as that of the responses API: all are kept but those with `"store": false`.
+    /// True where the body is cut before that is known.
+    pub keeps_response: bool,
     /// Whether only the body's first bytes were there to be read.
     pub is_truncated: bool,
     /// The object's end was not seen: members may yet come.
@@ -205,6 +208,7 @@ struct Members<'a> {
     lora_path: Option<Value<'a>>,
     stream: Option<Value<'a>>,
     stream_options: Option<Value<'a>>,
+    store: Option<Value<'a>>,
     prompt: Prompt<'a>,
 }
 
@@ -218,6 +222,7 @@ impl<'a> Members<'a> {
             lora_path: None,
             stream: None,
             stream_options: None,
+            store: None,
             prompt: Prompt::empty(api),
         }
     }
@@ -232,6 +237,7 @@ impl<'a> Members<'a> {
             }
             b"stream" => &mut self.stream,
             b"stream_options" => &mut self.stream_options,
+            b"store" => &mut self.store,
             b"cache_salt" => &mut self.cache_salt,
             b"extra_key" => &mut self.extra_key,
             b"lora_path" => &mut self.lora_path,
@@ -268,6 +274,7 @@ impl<'a> Members<'a> {
             cache_salt: salt_text.or_else(|| text_of(key)),
             previous_response: self.prompt.previous_response(),
             tells_usage: is_truncated || self.prompt.tells_usage(stream),
+            keeps_response: self.store.is_none_or(|store| store.raw != b"false"),
             is_truncated,
             is_open,
             more_salt,

@@ -17,6 +17,7 @@ mod counts;
 mod member;
 mod object;
 mod usage;
+mod wanted;
 
 #[cfg(test)]
 mod laws;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use counts::Usage;
 pub use usage::UsageReader;
+pub use wanted::AnswerReader;
 
 use xxhash_rust::xxh3::xxh3_64;
 

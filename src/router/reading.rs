@@ -39,6 +39,8 @@ pub struct Reading {
     pub previous: Option<u64>,
     /// See [`crate::request::InferenceRequest::tells_usage`].
     pub tells_usage: bool,
+    /// See [`crate::request::InferenceRequest::keeps_response`].
+    pub keeps_response: bool,
     /// The model that it is forwarded for; `None` if the body names none, or where neither aliases nor a header for the
     /// route are configured.
     pub model: Option<Model>,
@@ -97,6 +99,7 @@ impl Router {
             session: named,
             previous: request.previous_response.and_then(|name| response_hash(&name.decoded())),
             tells_usage: request.tells_usage,
+            keeps_response: request.keeps_response,
             model,
         })
     }

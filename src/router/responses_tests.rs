@@ -10,7 +10,7 @@ use crate::request::Api;
 use crate::response::response_hash;
 use crate::schedule::{Branch, Decision};
 use crate::shared::fleet::Fleet;
-use crate::worker::WorkerId;
+use crate::worker::{DatedReport, LoadReport, WorkerId};
 
 const POLICIES: &[&str] = &[r#""round-robin""#, r#""least-load""#, r#""random""#, r#""hybrid""#, r#""prefix-hash""#];
 
@@ -97,22 +97,57 @@ fn a_holder_that_cannot_be_asked_does_not_come_first() {
     }
 }
 
+/// What a scrape tells of a worker that says nothing of its start.
+fn report(now: Timestamp) -> DatedReport {
+    DatedReport { report: LoadReport { running: Some(1.0), ..LoadReport::default() }, taken_at: now }
+}
+
 #[test]
-fn a_worker_in_another_life_holds_nothing_of_the_one_before() {
+fn a_worker_that_may_have_restarted_is_tried_for_no_other_can_hold_the_response() {
+    for policy in POLICIES {
+        let mut gateway = Gateway::new(4, 1, policy);
+        gateway.routers[0].note_response(&mut gateway.store, 0, WorkerId(1), hash("resp_1"));
+        let mut fleet = gateway.routers[0].pool(0).unwrap().fleet().clone();
+        fleet.record_report("10.0.0.2:80", report(NOW), 0, 0);
+        fleet.record_failure("10.0.0.2:80");
+        fleet.record_failure("10.0.0.2:80");
+        fleet.record_report("10.0.0.2:80", report(NOW.plus_ms(1_000)), 0, 0);
+        assert_eq!(fleet.worker(WorkerId(1)).unwrap().generation, 1, "for the cache it is another life");
+        gateway.now = NOW.plus_ms(1_100);
+        gateway.routers[0].pool_mut(0).unwrap().set_fleet(fleet);
+        let (_, decision) = ask(&mut gateway, 0, "and now?", Some("resp_1"));
+        assert_eq!((first(&decision), decision.branch), (WorkerId(1), Branch::PreviousResponse), "{policy}");
+    }
+}
+
+#[test]
+fn a_worker_that_was_given_the_id_of_another_holds_nothing_of_it() {
     let mut gateway = Gateway::new(4, 1, r#""round-robin""#);
     gateway.routers[0].note_response(&mut gateway.store, 0, WorkerId(1), hash("resp_1"));
-    assert_eq!(first(&ask(&mut gateway, 0, "and now?", Some("resp_1")).1), WorkerId(1));
-    // After a day in which nobody asked for them, all are in their next life.
-    let mut fleet = Fleet::default();
-    let addresses: Vec<String> = (1..=4).map(|worker| format!("10.0.0.{worker}:80")).collect();
-    for now in [NOW, NOW.plus_ms(86_400_000)] {
-        fleet.admit(addresses.iter().map(String::as_str), now);
-    }
+    let fleet_of = |addresses: [&str; 4]| {
+        let mut fleet = Fleet::default();
+        fleet.admit(addresses.into_iter(), NOW);
+        fleet
+    };
+    // The rows of the second and the fourth have changed places.
+    let fleet = fleet_of(["10.0.0.1:80", "10.0.0.4:80", "10.0.0.3:80", "10.0.0.2:80"]);
     gateway.routers[0].pool_mut(0).unwrap().set_fleet(fleet);
     let branches: Vec<Branch> = (0..4).map(|_| ask(&mut gateway, 0, "and now?", Some("resp_1")).1.branch).collect();
     assert_eq!(branches, [Branch::Turn; 4]);
     gateway.routers[0].note_response(&mut gateway.store, 0, WorkerId(3), hash("resp_1"));
-    assert_eq!(first(&ask(&mut gateway, 0, "and now?", Some("resp_1")).1), WorkerId(3));
+    assert_eq!(first(&ask(&mut gateway, 0, "and now?", Some("resp_1")).1), WorkerId(3), "the first has left");
+}
+
+#[test]
+fn who_makes_a_response_of_a_name_that_another_has_does_not_take_it_over() {
+    let mut gateway = Gateway::new(4, 2, r#""round-robin""#);
+    gateway.routers[0].note_response(&mut gateway.store, 0, WorkerId(1), hash("resp_1"));
+    for thief in [0, 2, 3] {
+        let writes = gateway.store.writes;
+        gateway.routers[1].note_response(&mut gateway.store, 0, WorkerId(thief), hash("resp_1"));
+        assert_eq!(gateway.store.writes, writes, "nothing to write");
+        assert_eq!(first(&ask(&mut gateway, 0, "and now?", Some("resp_1")).1), WorkerId(1));
+    }
 }
 
 #[test]
@@ -191,4 +226,26 @@ fn what_names_no_response_continues_none() {
     let chat = r#"{"messages":[{"role":"user","content":"a"}],"previous_response_id":"resp_1"}"#;
     let reading = router.read_prompt(Api::ChatCompletions, &Body::whole(chat.as_bytes()), None).unwrap();
     assert_eq!(reading.previous, None, "another API has no such thing");
+}
+
+#[test]
+fn a_response_that_the_server_is_told_not_to_keep_has_no_name_to_note() {
+    let mut router = Gateway::new(2, 1, r#""hybrid""#).routers.remove(0);
+    for (body, want) in [
+        (r#"{"input":"a","store":false}"#, false),
+        (r#"{"store" : false ,"input":"a"}"#, false),
+        (r#"{"input":"a","store":true,"store":false}"#, false),
+        (r#"{"input":"a","store":false,"store":true}"#, true),
+        (r#"{"input":"a","store":null}"#, true),
+        (r#"{"input":"a","store":"false"}"#, true),
+        (r#"{"input":"a","metadata":{"store":false}}"#, true),
+        (r#"{"input":"a"}"#, true),
+    ] {
+        let reading = router.read_prompt(Api::Responses, &Body::whole(body.as_bytes()), None).unwrap();
+        assert_eq!(reading.keeps_response, want, "{body}");
+    }
+    for (cut, want) in [(r#"{"store":false,"input":"a"#, false), (r#"{"input":"a","store":fal"#, true)] {
+        let reading = router.read_prompt(Api::Responses, &Body::cut(cut.as_bytes(), None), None).unwrap();
+        assert_eq!(reading.keeps_response, want, "{cut}");
+    }
 }

@@ -8,6 +8,7 @@
 //! recorded last in front; the one at its end makes way. Being asked for does not bring a response to the front: a
 //! conversation goes on from its newest response, and an answer to a question would have to be written.
 
+use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -29,7 +30,7 @@ const HELD: usize = 511;
 struct HeldResponse {
     tag_low: U32,
     tag_high: u8,
-    generation: u8,
+    address_tag: u8,
     /// The worker's id and one; 0 = the place is free.
     worker_and_one: U16,
 }
@@ -53,16 +54,25 @@ pub struct ResponsesPage {
 pub struct Holder {
     /// The worker that made it.
     pub worker: WorkerId,
-    /// The low bits of the generation in which it did: a later one has lost it.
-    pub generation: u8,
+    /// Some of the hash of its address: the id may be another's by now. See [`Holder::new`].
+    pub address_tag: u8,
+}
+
+impl Holder {
+    /// The worker with this id at `address`. Another address has the same tag once in 256 times, and then a request goes to
+    /// a worker that answers 404, as any other would.
+    #[must_use]
+    pub fn new(worker: WorkerId, address: &str) -> Self {
+        Self { worker, address_tag: xxh3_64(address.as_bytes()) as u8 }
+    }
 }
 
 impl HeldResponse {
-    const FREE: Self = Self { tag_low: U32::ZERO, tag_high: 0, generation: 0, worker_and_one: U16::ZERO };
+    const FREE: Self = Self { tag_low: U32::ZERO, tag_high: 0, address_tag: 0, worker_and_one: U16::ZERO };
 
     fn new(response: u64, holder: Holder) -> Option<Self> {
         let worker_and_one = U16::new(holder.worker.0.checked_add(1)?);
-        Some(Self { generation: holder.generation, worker_and_one, ..Self::tagged(response) })
+        Some(Self { address_tag: holder.address_tag, worker_and_one, ..Self::tagged(response) })
     }
 
     const fn tagged(response: u64) -> Self {
@@ -107,7 +117,7 @@ impl ResponsesPage {
         let page = Page::ref_from_bytes(&self.bytes).ok()?;
         let held = page.held.iter().find(|held| held.is_of(response))?;
         let worker = WorkerId(held.worker_and_one.get().checked_sub(1)?);
-        Some(Holder { worker, generation: held.generation })
+        Some(Holder { worker, address_tag: held.address_tag })
     }
 
     /// Records who holds a response. In a full page the one that was recorded longest ago is forgotten.
@@ -132,8 +142,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    fn holder(worker: u16, generation: u8) -> Holder {
-        Holder { worker: WorkerId(worker), generation }
+    fn holder(worker: u16, address_tag: u8) -> Holder {
+        Holder { worker: WorkerId(worker), address_tag }
     }
 
     fn empty() -> ResponsesPage {

@@ -7,7 +7,7 @@ use crate::exchange::{Answerer, Source};
 use crate::host::abi::{self, Buffer, HeaderMap};
 use crate::host::plugin::Plugin;
 use crate::host::shared_data::SharedData;
-use crate::response::UsageReader;
+use crate::response::AnswerReader;
 use crate::stage::{self, Stage as Work};
 use crate::stats::Stat;
 
@@ -59,10 +59,9 @@ impl Stream {
             Source::Worker(worker) if self.is_response && (200..300).contains(&status) => Some(worker),
             _ => None,
         };
-        if self.response_maker.is_some() || (self.tells_usage && self.exchange.credit().is_some()) {
-            // Of a compressed answer it finds nothing, which is as good as not reading it.
-            self.usage = Some(UsageReader::default());
-        }
+        // Of a compressed answer it finds nothing, which is as good as not reading it.
+        let wants_usage = self.tells_usage && self.exchange.credit().is_some();
+        self.reader = AnswerReader::new(wants_usage, self.response_maker.is_some());
         if plugin.router.config().response_headers {
             let address = if is_of_worker { &*address } else { "" };
             self.explain(&plugin, address);
@@ -84,27 +83,14 @@ impl Stream {
         }
     }
 
-    /// `body_bytes` of the answer have come: with the first ones its prompt is prefilled, and in some of them is `usage`.
+    /// `body_bytes` of the answer have come: with the first ones its prompt is prefilled, and in some of them are `usage` and
+    /// name.
     pub(in crate::host) fn on_response_body(&mut self, body_bytes: usize, is_end: bool) {
         self.is_complete |= is_end;
         if body_bytes == 0 {
             return;
         }
-        if let Some(reader) = &mut self.usage
-            && let Some(bytes) = abi::buffer(Buffer::ResponseBody, body_bytes)
-        {
-            stage::end(Work::ReadAnswer);
-            reader.feed(&bytes);
-            stage::end(Work::ReadUsage);
-            if let (Some(worker), Some(response)) = (self.response_maker, reader.response())
-                && let Ok(mut plugin) = self.plugin.try_borrow_mut()
-            {
-                // Before the client can read it: the next request may come at once.
-                self.response_maker = None;
-                plugin.router.note_response(&mut SharedData, self.ask.pool, worker, response);
-                plugin.count_incidents();
-            }
-        }
+        self.read_answer(body_bytes);
         if self.stage != Stage::Answered {
             return;
         }
@@ -114,6 +100,25 @@ impl Stream {
         plugin.router.first_byte(&mut SharedData, self.ask.pool, &mut self.exchange, abi::now());
         stage::end(Work::FirstByte);
         plugin.count_incidents();
+    }
+
+    /// Reads the next `body_bytes` of the answer, if anything in them is wanted.
+    fn read_answer(&mut self, body_bytes: usize) {
+        let Some(reader) = &mut self.reader else { return };
+        let Some(bytes) = abi::buffer(Buffer::ResponseBody, body_bytes) else { return };
+        stage::end(Work::ReadAnswer);
+        let response = reader.feed(&bytes);
+        stage::end(Work::ReadUsage);
+        if reader.is_done() {
+            self.reader = None;
+        }
+        if let (Some(worker), Some(response)) = (self.response_maker, response)
+            && let Ok(mut plugin) = self.plugin.try_borrow_mut()
+        {
+            // Before the client can read it: the next request may come at once.
+            plugin.router.note_response(&mut SharedData, self.ask.pool, worker, response);
+            plugin.count_incidents();
+        }
     }
 
     /// The stream is over, however it came to its end.
@@ -127,7 +132,7 @@ impl Stream {
         if matches!(stage, Stage::Reading(_) | Stage::Sent) {
             plugin.stats.count(Stat::Unanswered);
         }
-        let usage = self.usage.as_ref().filter(|_| self.is_complete).and_then(UsageReader::usage);
+        let usage = self.reader.as_ref().filter(|_| self.is_complete).and_then(AnswerReader::usage);
         let ended = plugin.router.end(&mut SharedData, self.ask.pool, &mut self.exchange, usage, abi::now());
         stage::end(Work::End);
         plugin.count_incidents();

@@ -223,7 +223,7 @@ fn adapters(choices: &mut Choices<'_>) {
 fn responses(choices: &mut Choices<'_>) {
     let Ok(mut fresh) = ResponsesPage::open(None) else { panic!("no page is an empty page") };
     for number in 0..choices.below(600) as u64 {
-        fresh.record(number, Holder { worker: WorkerId(1), generation: 1 });
+        fresh.record(number, Holder { worker: WorkerId(1), address_tag: 1 });
     }
     let page = choices.damage(fresh.into_bytes());
     let Some(mut page) = opened(ResponsesPage::open(page)) else { return };
@@ -231,7 +231,7 @@ fn responses(choices: &mut Choices<'_>) {
         let response = if choices.is_set() { choices.u64() % 700 } else { choices.u64() };
         let before = page.find(response);
         // The last id has no place in a row; no pool is so large.
-        let holder = Holder { worker: WorkerId(choices.u32() as u16 % 1_000), generation: choices.byte() };
+        let holder = Holder { worker: WorkerId(choices.u32() as u16 % 1_000), address_tag: choices.byte() };
         page.record(response, holder);
         assert_eq!(page.find(response), Some(holder), "{before:?} before");
         let bytes = page.clone().into_bytes();

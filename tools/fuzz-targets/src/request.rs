@@ -116,6 +116,7 @@ struct Read {
     salt: Option<Vec<u8>>,
     previous: Option<Vec<u8>>,
     tells_usage: bool,
+    keeps_response: bool,
     fed: Recorder,
 }
 
@@ -138,6 +139,7 @@ fn read(api: Api, body: &[u8], is_truncated: bool) -> Option<Read> {
         salt: salt.map(|salt| salt.to_vec()),
         previous: request.previous_response.map(|previous| previous.decoded().into_owned()),
         tells_usage: request.tells_usage,
+        keeps_response: request.keeps_response,
         fed: Recorder::of(&request, body),
     })
 }

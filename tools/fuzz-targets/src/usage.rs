@@ -1,4 +1,4 @@
-//! Answers: what is read of their `usage`, however they are cut, and whatever the model was made to say.
+//! Answers: what is read of their `usage` and name, however they are cut, and whatever the model was made to say.
 
 use warmroute::response::{Usage, UsageReader};
 use warmroute::rng::Rng;
@@ -13,7 +13,7 @@ pub(crate) fn input(cuts: u8, answer: &[u8]) -> Vec<u8> {
 /// Reads an answer, and answers that quote it.
 ///
 /// # Panics
-/// When it depends on how the answer is cut into pieces; when a text in an answer is taken for its usage; when
+/// When it depends on how the answer is cut into pieces; when a text in an answer is taken for its usage or name; when
 /// serde_json reads other numbers.
 pub fn usage(data: &[u8]) {
     let Some((&cuts, answer)) = data.split_first() else { return };
@@ -21,15 +21,16 @@ pub fn usage(data: &[u8]) {
     assert_eq!(read(answer.chunks(usize::from(cuts % 16) + 1)), whole, "pieces of one length");
     assert_eq!(read(pieces(answer, cuts)), whole, "pieces of any length");
     if let Some(want) = Node::read(answer).as_ref().and_then(told) {
-        assert_eq!(whole, want, "serde_json reads it so");
+        assert_eq!(whole.0, want, "serde_json reads it so");
     }
     quoted_text_is_no_usage(answer, cuts);
 }
 
-fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<Usage> {
+/// The usage, and the hash of the response's name.
+fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Option<Usage>, Option<u64>) {
     let mut reader = UsageReader::default();
     pieces.into_iter().for_each(|piece| reader.feed(piece));
-    reader.usage()
+    (reader.usage(), reader.response())
 }
 
 /// Pieces of up to 40 bytes, empty ones among them.
@@ -68,13 +69,13 @@ fn quoted_text_is_no_usage(answer: &[u8], cuts: u8) {
     // One line, as an event's data is.
     let text = text.trim();
     let said = format!(r#"{{"id":"x","choices":[{{"message":{{"content":{text}}},"delta":{{"content":{text}}}}}]}}"#);
-    assert_eq!(read([said.as_bytes()]), None, "in an answer");
+    assert_eq!(read([said.as_bytes()]), (None, None), "in an answer");
     let event = format!("data: {said}\n\n");
-    assert_eq!(read(pieces(event.as_bytes(), cuts)), None, "in an event");
+    assert_eq!(read(pieces(event.as_bytes(), cuts)), (None, None), "in an event");
     let counts = r#""usage":{"prompt_tokens":7,"completion_tokens":2}"#;
     let want = Usage { prompt_tokens: Some(7), completion_tokens: Some(2), cached_tokens: None };
     let told = format!(r#"{{"choices":[{{"message":{{"content":{text}}}}}],{counts},"x":{text}}}"#);
-    assert_eq!(read(pieces(told.as_bytes(), cuts)), Some(want), "between texts");
+    assert_eq!(read(pieces(told.as_bytes(), cuts)), (Some(want), None), "between texts");
     let stream = format!("{event}data: {{\"choices\":[],{counts}}}\n\ndata: [DONE]\n\n{event}");
-    assert_eq!(read(pieces(stream.as_bytes(), cuts)), Some(want), "beside a true one");
+    assert_eq!(read(pieces(stream.as_bytes(), cuts)), (Some(want), None), "beside a true one");
 }
