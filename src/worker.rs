@@ -2,7 +2,7 @@
 
 mod adapters;
 
-pub use adapters::{ADAPTERS_LISTED_MAX, AdapterFit, AdapterHash, AdapterList, Adapters, SentSince};
+pub use adapters::{ADAPTERS_LISTED_MAX, AdapterFit, AdapterHash, AdapterList, Adapters, AskedAdapter, SentSince};
 
 use crate::time::Timestamp;
 

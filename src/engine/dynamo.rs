@@ -14,6 +14,7 @@ use super::{Dialect, Field, Gauge};
 pub static DYNAMO: Dialect = Dialect {
     name: "dynamo",
     doc: "NVIDIA Dynamo (1.6.1, captured): a frontend's requests in flight, block size, models; a worker's queue, batch, KV usage and blocks by rank, or what the engine inside tells",
+    prefix: "dynamo_",
     gauges: &[
         Gauge::new(Field::Waiting, "dynamo_work_handler_queue_depth"),
         // Other endpoints of the worker answer other questions.

@@ -160,16 +160,51 @@ fn the_pages_of_other_processes_are_no_reports() {
         "",
         "<!doctype html>\n<html><body>not found</body></html>\n",
         "process_start_time_seconds 1.7e9\nprocess_cpu_seconds_total 12\n",
-        "# HELP vllm:num_requests_waiting 1\n",
         "envoy_server_uptime{} 12\n",
-        "nv_trt_llm_request_metrics{request_type=\"max\"} 512\nnv_inference_pending_request_count{model=\"m\"} 0\n",
-        "sglang:num_queue_reqs{priority=\"1\"} 3\n",
-        "vllm:num_requests_swapped 1\n",
+        "nv_inference_pending_request_count{model=\"m\"} 0\n",
+        "# vllm:num_requests_waiting 1\n",
     ];
     for page in PAGES {
         assert_eq!(reader(Engine::Auto).read(page.as_bytes(), None), Err(PageError::NothingKnown), "{page}");
     }
-    assert_eq!(reader(Engine::Silent).read(PAGES[0].as_bytes(), None), Err(PageError::NothingKnown));
+    assert_eq!(reader(Engine::Silent).read(b"vllm:num_requests_waiting 1\n", None), Err(PageError::NothingKnown));
+}
+
+#[test]
+fn every_gauge_of_the_load_has_its_engines_prefix_and_no_other_engines() {
+    for dialect in DIALECTS {
+        for gauge in dialect.gauges.iter().filter(|gauge| Field::LOAD.contains(&gauge.field)) {
+            let owners = DIALECTS.iter().filter(|other| gauge.metric.starts_with(other.prefix));
+            assert_eq!(owners.map(|owner| owner.name).collect::<Vec<_>>(), [dialect.name], "{}", gauge.metric);
+        }
+    }
+}
+
+#[test]
+fn a_page_that_shows_only_its_engine_is_a_living_worker_of_unknown_load() {
+    const PAGES: &[(&str, &str)] = &[
+        ("trtllm", "# TYPE trtllm_request_success_total counter\n"),
+        ("trtllm", "trtllm_max_batch_size_static{pid=\"1\"} 256.0\n"),
+        ("dynamo", "dynamo_frontend_model_workers{model=\"m\"} 1\n"),
+        ("tgi", "# HELP tgi_request_count Requests.\n# TYPE tgi_request_count counter\n"),
+        ("vllm", "# HELP vllm:num_requests_waiting 1\n"),
+        ("vllm", "vllm:num_requests_swapped 1\n"),
+        ("triton-trtllm", "nv_trt_llm_request_metrics{request_type=\"max\"} 512\n"),
+        ("sglang", "sglang:num_queue_reqs{priority=\"1\"} 3\n"),
+    ];
+    for (name, page) in PAGES {
+        let read = |engine| reader(engine).read(page.as_bytes(), Some(1));
+        assert_eq!(read(Engine::Auto), Ok(LoadReport::UNKNOWN), "{page}");
+        for dialect in DIALECTS {
+            let want = if dialect.name == *name { Ok(LoadReport::UNKNOWN) } else { Err(PageError::NothingKnown) };
+            assert_eq!(read(Engine::Known(dialect)), want, "{page} as {}", dialect.name);
+        }
+    }
+    // Before its first request there is no series of the load; what else is told holds.
+    let fresh = "vllm:cache_config_info{engine=\"0\",block_size=\"16\"} 1\n";
+    let told = LoadReport { block_tokens: Some(16.0), ..LoadReport::UNKNOWN };
+    assert_eq!(reader(Engine::Auto).read(fresh.as_bytes(), Some(0)), Ok(told));
+    assert_eq!(reader(Engine::Auto).read(fresh.as_bytes(), Some(1)), Err(PageError::NothingKnown), "another rank's");
 }
 
 #[test]
@@ -182,5 +217,5 @@ fn lines_beyond_the_bound_are_not_read() {
     let before = format!("{page}{long}");
     assert!(reader(Engine::Auto).read(before.as_bytes(), None).is_ok(), "{name}");
     let behind = format!("{long}{page}");
-    assert_eq!(reader(Engine::Auto).read(behind.as_bytes(), None), Err(PageError::NothingKnown));
+    assert_eq!(reader(Engine::Auto).read(behind.as_bytes(), None), Ok(LoadReport::UNKNOWN));
 }

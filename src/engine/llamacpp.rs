@@ -10,6 +10,7 @@ use super::{Dialect, Field, Gauge};
 pub static LLAMACPP: Dialect = Dialect {
     name: "llamacpp",
     doc: "llama.cpp's server (from its source, b11434): queue, batch; KV usage in older versions",
+    prefix: "llamacpp:",
     gauges: &[
         // Requests that found no free slot.
         Gauge::new(Field::Waiting, "llamacpp:requests_deferred"),

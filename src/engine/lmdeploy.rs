@@ -9,6 +9,7 @@ use super::{Dialect, Field, Gauge};
 pub static LMDEPLOY: Dialect = Dialect {
     name: "lmdeploy",
     doc: "LMDeploy (0.18.0, written by its own code): queue, batch, KV usage, start, models",
+    prefix: "lmdeploy:",
     gauges: &[
         Gauge::new(Field::Waiting, "lmdeploy:num_requests_waiting"),
         // Requests that the server has not given to its engine yet.

@@ -56,6 +56,8 @@ pub struct Dialect {
     pub name: &'static str,
     /// What its page tells, and which version's page it was read from, for documents.
     pub doc: &'static str,
+    /// How the names of the engine's own metrics begin, whether they tell of load or not: who shows one is such an engine.
+    pub prefix: &'static str,
     /// What is read. Of several gauges for one field, the first that gives a number counts, together with the adding ones.
     pub gauges: &'static [Gauge],
     /// The label that tells a series' data-parallel rank; empty if there is none.

@@ -42,6 +42,18 @@ pub fn samples<'p, W>(page: &'p [u8], wants: impl Fn(&[u8]) -> Option<W>) -> imp
     })
 }
 
+/// Whether `page` names a metric that `is_wanted`: by a series of it, or by its HELP or TYPE before it has any.
+pub fn names_any(page: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> bool {
+    lines(page).any(|line| {
+        let line = line.trim_ascii_start();
+        let of_comment = COMMENTS.iter().find_map(|begin| line.strip_prefix(*begin));
+        split_name(of_comment.unwrap_or(line)).is_some_and(|(name, _)| is_wanted(name))
+    })
+}
+
+/// How the comments begin that a metric's name follows.
+const COMMENTS: [&[u8]; 2] = [b"# HELP ", b"# TYPE "];
+
 /// The finite number that `text` spells; `None` for NaN, infinities and everything else.
 #[must_use]
 pub fn number(text: &[u8]) -> Option<f64> {
@@ -137,6 +149,24 @@ mod tests {
     fn read(page: &[u8]) -> Vec<(String, String, Option<f64>)> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         samples(page, |_| Some(())).map(|((), sample)| (text(sample.name), text(sample.labels), sample.value)).collect()
+    }
+
+    #[test]
+    fn a_metric_is_named_by_its_series_or_by_what_is_said_of_it() {
+        for (page, is_named) in [
+            ("a:b 1\n", true),
+            ("x 1\n  a:b{x=\"1\"} NaN\n", true),
+            ("# HELP a:b How many.\n", true),
+            ("# TYPE a:b gauge\r\n", true),
+            ("# a:b 1\n", false),
+            ("# HELP x a:b is another\n", false),
+            ("# TYPE  gauge\n", false),
+            ("x{y=\"a:b 1\"} 1\n", false),
+            ("a:b 1", false),
+            ("", false),
+        ] {
+            assert_eq!(names_any(page.as_bytes(), |name| name.starts_with(b"a:")), is_named, "{page}");
+        }
     }
 
     #[test]

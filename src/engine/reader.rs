@@ -12,7 +12,8 @@ use crate::worker::{ADAPTERS_LISTED_MAX, AdapterHash, AdapterList, Adapters, Loa
 /// Why a page is no report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
-    /// The page has no metric of queue, batch or KV-cache usage.
+    /// The page has no metric of queue, batch or KV-cache usage, and none that shows a known engine; or it tells only of
+    /// other ranks.
     ///
     /// An error page with status 200 is such a page, and so are the metrics of some other process on that port.
     NothingKnown,
@@ -21,7 +22,7 @@ pub enum PageError {
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NothingKnown => f.write_str("page has no load, must have a known metric of queue, batch or KV cache"),
+            Self::NothingKnown => f.write_str("page has no known engine's metrics for this worker"),
         }
     }
 }
@@ -92,8 +93,9 @@ impl PageReader {
     /// A field is `None` if its metric is absent or if any series of it is out of range or no number.
     ///
     /// # Errors
-    /// [`PageError::NothingKnown`] if the page has no metric of the load; the caller should count the scrape as failed. A
-    /// page that has them without a usable number is a report of a living worker whose load is unknown.
+    /// [`PageError::NothingKnown`] if the page has no metric of the load, nor any other of a known engine's; the caller
+    /// should count the scrape as failed. A page that has one without a usable number of the load is a report of a living
+    /// worker whose load is unknown: several engines show theirs only after their first request.
     pub fn read(&self, page: &[u8], rank: Option<u32>) -> Result<LoadReport, PageError> {
         let rank = rank.map(|rank| rank.to_string());
         let mut found = Found {
@@ -101,13 +103,21 @@ impl PageReader {
             copies: Copies::default(),
             adapters: vec![None; self.dialects.len()],
             models: vec![Models::default(); self.dialects.len()],
+            tells_other_ranks: false,
         };
         for (near, sample) in prometheus::samples(page, |name| self.names.near(name)) {
             for (_, wanted) in near.iter().filter(|(name, _)| name.as_bytes() == sample.name) {
                 self.take(*wanted, sample, rank.as_deref(), &mut found);
             }
         }
-        self.report(&found)
+        let is_alive = self.names_load(&found) || (!found.tells_other_ranks && self.shows_engine(page));
+        is_alive.then(|| self.report(&found)).ok_or(PageError::NothingKnown)
+    }
+
+    /// Whether the page has any metric of one of the reader's engines.
+    fn shows_engine(&self, page: &[u8]) -> bool {
+        let is_own = |name: &[u8]| self.dialects.iter().any(|dialect| name.starts_with(dialect.prefix.as_bytes()));
+        prometheus::names_any(page, is_own)
     }
 
     fn take<'p>(&self, wanted: Wanted, sample: Sample<'p>, rank: Option<&str>, found: &mut Found<'p>) {
@@ -123,8 +133,9 @@ impl PageReader {
         let (Some(known), Some(tally)) = (self.gauges.get(gauge), found.tallies.get_mut(gauge)) else { return };
         let told_rank = self.rank_of(known, &sample);
         let is_another = |rank: &str| told_rank.is_some_and(|told| told != rank.as_bytes());
-        if rank.is_some_and(is_another)
-            || known.only.as_ref().is_some_and(|(label, value)| !series::has_label(&sample, label, value))
+        let is_other_rank = rank.is_some_and(is_another);
+        found.tells_other_ranks |= is_other_rank;
+        if is_other_rank || known.only.as_ref().is_some_and(|(label, value)| !series::has_label(&sample, label, value))
         {
             return;
         }
@@ -151,36 +162,39 @@ impl PageReader {
         labels.filter(|label| !label.is_empty()).find_map(|label| sample.label(label))
     }
 
-    fn report(&self, found: &Found<'_>) -> Result<LoadReport, PageError> {
-        let spoken = self.spoken(found);
+    /// Whether the page has a metric of the load, readable or not.
+    fn names_load(&self, found: &Found<'_>) -> bool {
         let has_load = |gauge: &KnownGauge| Field::LOAD.contains(&gauge.field) && !gauge.is_adding;
-        let owners = [None, spoken];
-        let names_load = self.gauges.iter().zip(&found.tallies).any(|(gauge, tally)| {
+        let owners = [None, self.spoken(found)];
+        self.gauges.iter().zip(&found.tallies).any(|(gauge, tally)| {
             // Blocks in use are as much of a load as their share is.
             let is_load = has_load(gauge) || gauge.field == Field::KvUsedBlocks;
             is_load && tally.is_present() && owners.contains(&gauge.dialect)
-        });
-        if !names_load {
-            return Err(PageError::NothingKnown);
-        }
+        })
+    }
+
+    fn report(&self, found: &Found<'_>) -> LoadReport {
+        let spoken = self.spoken(found);
         let field = |field| self.number(found, spoken, field);
         let share = || field(Field::KvUsedBlocks).zip(field(Field::KvBlocks)).map(|(used, all)| used / all);
-        let adapters = spoken.and_then(|number| {
+        let named = spoken.and_then(|number| {
             let labels = self.dialects.get(number)?.adapters.as_ref()?;
             Some(labels.read(found.adapters.get(number)?.as_ref()?))
         });
-        Ok(LoadReport {
+        let counted = || counted_adapters(field(Field::AdapterPlacesTaken)?, field(Field::AdapterPlaces)?);
+        let counted = if named.is_none() { counted() } else { None };
+        let models = spoken.and_then(|number| found.models.get(number)).map_or(AdapterList::EMPTY, Models::list);
+        LoadReport {
             waiting: field(Field::Waiting),
             running: field(Field::Running),
             kv_usage: field(Field::KvUsage).or_else(|| share().and_then(|share| Field::KvUsage.in_range(share))),
             block_tokens: field(Field::BlockTokens),
             kv_blocks: field(Field::KvBlocks),
             started_at_s: field(Field::StartedAt),
-            adapters: adapters
-                .or_else(|| Some(free_places(field(Field::AdapterPlacesTaken)?, field(Field::AdapterPlaces)?)))
-                .unwrap_or(Adapters::UNTOLD),
-            models: spoken.and_then(|number| found.models.get(number)).map_or(AdapterList::EMPTY, Models::list),
-        })
+            adapters: named.or(counted).unwrap_or(Adapters::UNTOLD),
+            // An engine that does not name its adapters takes requests by any model's name: these are not all.
+            models: if counted.is_some() { models.cut() } else { models },
+        }
     }
 
     /// The dialect of the page: the one with most fields of the load, then most fields at all, then the first.
@@ -224,6 +238,8 @@ struct Found<'p> {
     /// The newest telling of the adapters.
     adapters: Vec<Option<Sample<'p>>>,
     models: Vec<Models>,
+    /// Whether there are series of other ranks than the one asked for.
+    tells_other_ranks: bool,
 }
 
 impl KnownGauge {
@@ -267,10 +283,11 @@ fn newer<'p>(so_far: Option<Sample<'p>>, next: Sample<'p>) -> Option<Sample<'p>>
     so_far.filter(|so_far| so_far.value.is_some_and(|newest| newest >= time)).or(Some(next))
 }
 
-/// What an engine tells that counts its adapters and does not name them: whether there is a free place. Where there is
-/// none, any adapter may be in one all the same.
-fn free_places(taken: f64, places: f64) -> Adapters {
-    Adapters { max: (taken < places).then_some(places as u16), ..Adapters::UNTOLD }
+/// What an engine tells that counts the adapters of its running batch and does not name them: any may be among them.
+/// `None` if it has no places, which is without LoRA.
+fn counted_adapters(taken: f64, places: f64) -> Option<Adapters> {
+    let max = Some(places as u16).filter(|&max| max > 0)?;
+    Some(Adapters { max: Some(max), running: AdapterList::from_parts(taken as u16, []), ..Adapters::UNTOLD })
 }
 
 impl AdapterLabels {

@@ -13,7 +13,8 @@ use super::{Dialect, Field, Gauge};
 /// `moe_ep_rank`: those are copies.
 pub static SGLANG: Dialect = Dialect {
     name: "sglang",
-    doc: "SGLang (0.5.23, written by its own code): queue, batch, KV usage, blocks, free adapter places, models",
+    doc: "SGLang (0.5.23, written by its own code): queue, batch, KV usage, blocks, adapters by number, models",
+    prefix: "sglang:",
     gauges: &[
         of_all_priorities(Field::Waiting, "sglang:num_queue_reqs"),
         of_all_priorities(Field::Running, "sglang:num_running_reqs"),
@@ -31,7 +32,7 @@ pub static SGLANG: Dialect = Dialect {
         // Each rank has a cache of its own.
         Gauge::new(Field::KvBlocks, "sglang:num_pages"),
         Gauge::new(Field::KvBlocks, "sglang:cache_config_info").in_label("num_pages"),
-        // Only with LoRA. It names no adapters.
+        // Only with LoRA. Different adapters of the running batch, without their names.
         Gauge::new(Field::AdapterPlacesTaken, "sglang:lora_pool_slots_used"),
         Gauge::new(Field::AdapterPlaces, "sglang:lora_pool_slots_total"),
         // The start of the process is in no page: SGLang uses the multiprocess mode of the Python client library.
@@ -53,7 +54,7 @@ mod tests {
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
     use crate::engine::{Engine, PageReader};
-    use crate::worker::{AdapterFit, AdapterHash, Adapters, LoadReport};
+    use crate::worker::{AdapterFit, AdapterHash, AdapterList, Adapters, LoadReport};
 
     const PAGE: &str = include_str!("../../tests/testdata/sglang-0.5.23-metrics.txt");
 
@@ -83,19 +84,15 @@ mod tests {
 
     #[test]
     fn ranks_add_up_and_their_processes_and_priorities_do_not() {
-        let places = |max| Adapters { max: Some(max), ..Adapters::UNTOLD };
-        let whole = LoadReport {
-            running: Some(8.0),
-            kv_usage: Some(0.75),
-            kv_blocks: Some(4_096.0),
-            adapters: places(8),
-            ..busy()
+        let lora = |used, report: LoadReport| {
+            let adapters = Adapters { max: Some(8), running: AdapterList::from_parts(used, []), ..Adapters::UNTOLD };
+            LoadReport { adapters, models: report.models.cut(), ..report }
         };
-        assert_eq!(read(RANKS_PAGE, None), whole);
-        assert_eq!(read(RANKS_PAGE, Some(0)), LoadReport { adapters: places(8), ..busy() });
-        let second =
-            LoadReport { waiting: Some(0.0), running: Some(5.0), kv_usage: Some(0.75), adapters: places(8), ..busy() };
-        assert_eq!(read(RANKS_PAGE, Some(1)), second);
+        let whole = LoadReport { running: Some(8.0), kv_usage: Some(0.75), kv_blocks: Some(4_096.0), ..busy() };
+        assert_eq!(read(RANKS_PAGE, None), lora(6, whole));
+        assert_eq!(read(RANKS_PAGE, Some(0)), lora(3, busy()));
+        let second = LoadReport { waiting: Some(0.0), running: Some(5.0), kv_usage: Some(0.75), ..busy() };
+        assert_eq!(read(RANKS_PAGE, Some(1)), lora(6, second));
     }
 
     #[test]
@@ -104,6 +101,7 @@ mod tests {
         assert_eq!(fit(RANKS_PAGE), AdapterFit::Room);
         let full = RANKS_PAGE.replace("tp_rank=\"3\"} 6.0", "tp_rank=\"3\"} 8.0");
         assert_eq!(fit(&full), AdapterFit::Unknown, "any adapter may be in one of the places");
+        assert!(read(&full, None).adapters.is_told(), "else others' places would be taken for its own");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::{Dialect, Field, Gauge};
 pub static TGI: Dialect = Dialect {
     name: "tgi",
     doc: "TGI (3.3, from its reference): queue, batch",
+    prefix: "tgi_",
     gauges: &[Gauge::new(Field::Waiting, "tgi_queue_size"), Gauge::new(Field::Running, "tgi_batch_current_size")],
     rank_label: "",
     shows_copies: false,

@@ -10,6 +10,7 @@ use super::{Dialect, Field, Gauge};
 pub static TRITON_TRTLLM: Dialect = Dialect {
     name: "triton-trtllm",
     doc: "Triton with TensorRT-LLM (from its source, 0d5352f): queue, batch, KV usage, blocks. Its metrics are on a port of their own: set `metricsAddress`",
+    prefix: "nv_trt_llm_",
     gauges: &[
         request(Field::Waiting, "waiting"),
         request(Field::Running, "scheduled"),

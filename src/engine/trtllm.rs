@@ -13,6 +13,7 @@ use super::{Dialect, Field, Gauge};
 pub static TRTLLM: Dialect = Dialect {
     name: "trtllm",
     doc: "TensorRT-LLM's server (from its source, 050f80d): queue, batch, KV usage, blocks, as of the last completed request. Set `metrics.path` to `/prometheus/metrics`",
+    prefix: "trtllm_",
     gauges: &[
         Gauge::new(Field::Waiting, "trtllm_num_requests_waiting"),
         Gauge::new(Field::Running, "trtllm_num_requests_running"),

@@ -13,6 +13,7 @@ use super::{AdapterLabels, Dialect, Field, Gauge};
 pub static VLLM: Dialect = Dialect {
     name: "vllm",
     doc: "vLLM (0.32.0, captured): queue, batch, KV usage, blocks, start, adapters by name, models",
+    prefix: "vllm:",
     gauges: &[
         Gauge::new(Field::Waiting, "vllm:num_requests_waiting"),
         // Of the engine before V1: requests that had to make room and wait in the CPU's memory.

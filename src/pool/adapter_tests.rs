@@ -5,15 +5,20 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::candidates::Eligible;
 use super::*;
+use crate::engine::{Engine, PageReader};
 use crate::schedule::Query;
 use crate::shared::adapters::AdaptersPage;
 use crate::worker::AdapterFit::{self, Full, Loaded, Replace, Room, Running, Unknown, Waiting};
-use crate::worker::{AdapterHash, AdapterList, Adapters, LoadReport};
+use crate::worker::{AdapterHash, AdapterList, Adapters, AskedAdapter, LoadReport};
 
 const NOW: Timestamp = Timestamp::from_ms(1_000_000);
 
 fn adapter(name: &str) -> AdapterHash {
     AdapterHash::of(name.as_bytes())
+}
+
+fn model(name: &str) -> AskedAdapter {
+    AskedAdapter::Model(adapter(name))
 }
 
 fn list(names: &str) -> AdapterList {
@@ -39,20 +44,20 @@ fn pool(told: &[Told]) -> Pool {
     pool
 }
 
-/// An adapter, to which worker it was sent, and when: milliseconds after the reports.
+/// An adapter, to which worker it was sent and who served it, and when: milliseconds after the reports.
 type Sending = (&'static str, u16, u64);
 
 fn sent(sendings: &[Sending]) -> AdaptersPage {
     let mut page = AdaptersPage::default();
     for (name, worker, ms) in sendings {
-        page.note(adapter(name), WorkerId(*worker), 0, NOW.plus_ms(*ms));
+        page.confirm(adapter(name), WorkerId(*worker), 0, NOW.plus_ms(*ms));
     }
     page
 }
 
 /// How `x` fits each worker; `None` for all if it is no adapter.
 fn fits(pool: &mut Pool, page: &AdaptersPage, matched_tokens: &[u64]) -> Vec<Option<AdapterFit>> {
-    let adapter = pool.find_adapter(page, adapter("x"));
+    let adapter = pool.find_adapter(page, model("x"));
     let sizes = RequestSizes { bytes_per_token: 1.0, uncached_tokens: 0.0, adapter };
     pool.matched_bytes = matched_tokens.to_vec();
     let query = Query { prompt_tokens: 1_000.0, ..Query::default() };
@@ -78,7 +83,7 @@ fn a_name_is_an_adapters_if_somebody_has_or_wants_it_or_if_it_is_no_base_model()
     ];
     for (name, told, sendings, is_adapter) in CASES {
         let mut pool = pool(told);
-        let found = pool.find_adapter(&sent(sendings), adapter("x"));
+        let found = pool.find_adapter(&sent(sendings), model("x"));
         assert_eq!(found.is_some(), *is_adapter, "{name}");
         let fits = fits(&mut pool, &sent(sendings), &[]);
         assert!(fits.iter().all(|fit| fit.is_some() == *is_adapter), "{name}: {fits:?}");
@@ -157,10 +162,37 @@ fn what_is_idle_stays_loaded_over_reports_that_do_not_tell_it() {
 #[test]
 fn reports_too_old_for_loads_still_tell_names() {
     let mut pool = pool(&[Some((1, "x", "", "b")), Some((1, "", "", "b"))]);
-    let adapter = pool.find_adapter(&AdaptersPage::default(), adapter("x"));
+    let adapter = pool.find_adapter(&AdaptersPage::default(), model("x"));
     let sizes = RequestSizes { bytes_per_token: 1.0, uncached_tokens: 0.0, adapter };
     let poll = PollConfig { report_age_ms_max: 5_000, ..PollConfig::default() };
     pool.collect_candidates(&Query::default(), &sizes, &poll, NOW.plus_ms(9_000), Eligible::READY);
     let fits: Vec<_> = pool.candidates.iter().map(|candidate| candidate.adapter).collect();
     assert_eq!(fits, [Some(Loaded), Some(Unknown)]);
+}
+
+#[test]
+fn what_nobody_has_served_takes_no_place_from_others() {
+    let told = Some((1, "", "", "b"));
+    let mut page = AdaptersPage::default();
+    for name in ["a", "c", "x"] {
+        page.note(adapter(name), WorkerId(0), 0, NOW.plus_ms(1));
+    }
+    assert_eq!(fits(&mut pool(&[told, told]), &page, &[]), [Some(Loaded), Some(Room)], "it counts for its own");
+    page.forget(adapter("x"), WorkerId(0), NOW.plus_ms(1));
+    assert_eq!(fits(&mut pool(&[told, told]), &page, &[]), [Some(Room), Some(Room)]);
+    page.confirm(adapter("a"), WorkerId(0), 0, NOW.plus_ms(1));
+    assert_eq!(fits(&mut pool(&[told, told]), &page, &[]), [Some(Full), Some(Room)]);
+}
+
+#[test]
+fn where_engines_take_any_model_name_an_adapter_is_what_is_named_as_one() {
+    const PAGE: &str = include_str!("../../tests/testdata/sglang-0.5.23-dp2-tp4-metrics.txt");
+    let report = PageReader::new(Engine::Auto, &[]).read(PAGE.as_bytes(), None).unwrap();
+    let mut pool = pool(&[None]);
+    let mut fleet = pool.fleet().clone();
+    fleet.record_report("10.0.0.1:8000", DatedReport { taken_at: NOW, report }, 0, 0);
+    pool.set_fleet(Fleet::decode(Some(&fleet.encode())).unwrap());
+    let mut is_adapter = |name| pool.find_adapter(&AdaptersPage::default(), name).is_some();
+    assert!(!is_adapter(model("tiny")) && !is_adapter(model("gpt-4o")), "served as its base model");
+    assert!(is_adapter(AskedAdapter::Named(adapter("x"))));
 }

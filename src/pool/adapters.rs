@@ -4,7 +4,7 @@ use super::Pool;
 use crate::shared::adapters::{AdaptersPage, Sending};
 use crate::shared::fleet::{Fleet, FleetWorker};
 use crate::time::Timestamp;
-use crate::worker::{AdapterFit, AdapterHash, AdapterList, Adapters, LoadReport, SentSince, WorkerId};
+use crate::worker::{AdapterFit, AdapterHash, AdapterList, Adapters, AskedAdapter, LoadReport, SentSince, WorkerId};
 
 /// What the reports of a pool tell of adapters, and scratch space for one request's.
 #[derive(Debug, Default)]
@@ -17,7 +17,8 @@ pub(super) struct PoolAdapters {
     base_models: AdapterList,
     /// Whether a worker that takes adapters names its base models, all of them: then a name that is nobody's base model is
     /// an adapter's, even if nobody has it yet. So is a second name of a base model, of which vLLM's metrics tell but the
-    /// first (`--served-model-name`): its requests then keep together as far as an adapter's would.
+    /// first (`--served-model-name`): its requests then keep together as far as an adapter's would. Where a list of base
+    /// models is cut it is not closed: an engine that takes any name for its base model cuts its own.
     is_closed: bool,
     /// What was sent for the request's adapter since the reports, by worker id.
     sent: Vec<Sent>,
@@ -36,6 +37,10 @@ impl Sent {
         if is_own {
             self.since.is_sent = true;
             self.sent_at = sending.sent_at;
+            return;
+        }
+        if !sending.is_confirmed {
+            // Perhaps no adapter at all.
             return;
         }
         let is_later = self.since.is_sent && sending.sent_at > self.sent_at;
@@ -68,8 +73,11 @@ impl PoolAdapters {
 impl Pool {
     /// Whether a request for `name` may be for an adapter here. Where it may not, [`Self::find_adapter`] need not be asked.
     #[must_use]
-    pub fn may_be_adapter(&self, name: AdapterHash) -> bool {
-        self.adapters.may_be_adapter(name)
+    pub fn may_be_adapter(&self, name: AskedAdapter) -> bool {
+        match name {
+            AskedAdapter::Named(_) => self.adapters.is_told,
+            AskedAdapter::Model(name) => self.adapters.may_be_adapter(name),
+        }
     }
 
     /// Whether any worker tells of adapters.
@@ -81,14 +89,21 @@ impl Pool {
     /// The adapter that a request for `name` is for, which is then the one that candidates are collected for; `None` if it
     /// is for no adapter, or as far as anybody can tell. `page` = what was sent of late.
     ///
-    /// A name is an adapter's if a worker is known to have or want it, or if it is no base model's where those are told.
-    pub fn find_adapter(&mut self, page: &AdaptersPage, name: AdapterHash) -> Option<AdapterHash> {
+    /// A model's name is an adapter's if a worker is known to have or want it, or if it is no base model's where those are
+    /// told.
+    pub fn find_adapter(&mut self, page: &AdaptersPage, name: AskedAdapter) -> Option<AdapterHash> {
         if !self.may_be_adapter(name) {
             return None;
         }
+        let (is_named, name) = match name {
+            AskedAdapter::Named(name) => (true, name),
+            AskedAdapter::Model(name) => (false, name),
+        };
         let is_sent = self.add_up_sent(page, name);
-        let is_adapter =
-            self.adapters.is_closed || is_sent || self.fleet.workers().any(|worker| worker.knows_adapter(name));
+        let is_adapter = is_named
+            || self.adapters.is_closed
+            || is_sent
+            || self.fleet.workers().any(|worker| worker.knows_adapter(name));
         is_adapter.then_some(name)
     }
 

@@ -75,6 +75,7 @@ fn each_of_several_adapters_gets_a_worker_of_its_own() {
         for (place, adapter) in ["a", "b", "c", "d"].into_iter().enumerate() {
             gateway.now = gateway.now.plus_ms(1);
             let (mut exchange, worker) = decide(&mut gateway, place % 2, adapter, &format!("round {round}"));
+            gateway.answer(&mut exchange, Source::Worker(worker), 200);
             gateway.finish(&mut exchange, None);
             homes.push(worker);
         }
@@ -128,6 +129,39 @@ fn who_did_not_serve_did_not_load_and_who_did_has() {
         let want: Vec<_> = case.loaded.iter().map(|&pick| (AdapterHash::of(b"a"), picks.as_slice()[pick])).collect();
         assert_eq!(sendings(&mut gateway), want, "{}", case.name);
     }
+}
+
+#[test]
+fn a_request_given_up_before_its_first_byte_takes_its_sending_back() {
+    for (is_answered, has_first_byte, is_kept) in [(false, false, false), (true, false, true), (true, true, true)] {
+        let mut gateway = gateway(3, true);
+        let (mut exchange, worker) = decide(&mut gateway, 0, "a", "hello");
+        if is_answered {
+            gateway.answer(&mut exchange, Source::Worker(worker), 200);
+        }
+        if has_first_byte {
+            gateway.routers[0].first_byte(&mut gateway.store, 0, &mut exchange, gateway.now);
+        }
+        gateway.routers[0].end(&mut gateway.store, 0, &mut exchange, None, gateway.now);
+        assert_eq!(sendings(&mut gateway).len(), usize::from(is_kept), "{is_answered} {has_first_byte}");
+    }
+}
+
+#[test]
+fn one_refusal_does_not_take_back_what_others_were_served_or_sent() {
+    let mut gateway = gateway(3, true);
+    let (mut refused, worker) = decide(&mut gateway, 0, "a", "first");
+    gateway.now = gateway.now.plus_ms(60);
+    let (mut served, same) = decide(&mut gateway, 1, "a", "second");
+    assert_eq!(same, worker);
+    gateway.answer(&mut refused, Source::Worker(worker), 400);
+    assert_eq!(sendings(&mut gateway), [(AdapterHash::of(b"a"), worker)], "the other one is on its way");
+    gateway.answer(&mut served, Source::Worker(worker), 200);
+    gateway.now = gateway.now.plus_ms(60);
+    let (mut refused, same) = decide(&mut gateway, 0, "a", "third");
+    assert_eq!(same, worker);
+    gateway.answer(&mut refused, Source::Worker(worker), 400);
+    assert_eq!(sendings(&mut gateway), [(AdapterHash::of(b"a"), worker)]);
 }
 
 #[test]

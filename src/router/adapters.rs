@@ -1,11 +1,11 @@
 //! Requests for LoRA adapters: what was sent of late, as all VMs know it.
 
 use super::Router;
-use crate::exchange::{Exchange, Source};
+use crate::exchange::Exchange;
 use crate::shared::adapters::AdaptersPage;
 use crate::shared::store::{Store, Version, update, update_from};
 use crate::time::Timestamp;
-use crate::worker::{AdapterHash, WorkerId};
+use crate::worker::{AdapterHash, AskedAdapter, WorkerId};
 
 /// A request for an adapter, and the page of what was sent as it was read for its decision.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Router {
         &mut self,
         store: &mut impl Store,
         pool: usize,
-        name: Option<AdapterHash>,
+        name: Option<AskedAdapter>,
     ) -> Option<ForAdapter> {
         let name = name?;
         if !self.pools.get(pool)?.may_be_adapter(name) {
@@ -62,31 +62,24 @@ impl Router {
         self.note(updated.map(|((), is_stored)| is_stored));
     }
 
-    /// The answer has come: where the first pick did not serve the request, it did not load the adapter either. Who did, has
-    /// it.
+    /// The answer has come, or never will: where the first pick did not serve the request, it did not load the adapter
+    /// either. Who did, has it. `server` = who answered that it serves the request.
     pub(super) fn settle_adapter(
         &mut self,
         store: &mut impl Store,
         pool: usize,
         exchange: &Exchange,
-        source: Source,
-        is_served: bool,
-        now: Timestamp,
+        server: Option<WorkerId>,
     ) {
         let (Some(adapter), Some(state)) = (exchange.adapter(), self.pools.get(pool)) else { return };
         let Some(pick) = exchange.decision().and_then(|decision| decision.picks.first()) else { return };
-        let server = match source {
-            Source::Worker(worker) if is_served => Some(worker),
-            Source::Worker(_) | Source::Stranger | Source::Host { .. } => None,
-        };
-        if server == Some(pick) {
-            return;
-        }
+        let sent_at = exchange.decided_at();
         let updated = update(store, &state.keys().adapters, |bytes| {
             let mut page = AdaptersPage::open(bytes)?;
-            let is_forgotten = page.forget(adapter, pick);
-            let is_noted = server.is_some_and(|worker| page.note(adapter, worker, state.generation(worker), now));
-            Ok(((is_forgotten || is_noted).then(|| page.into_bytes()), ()))
+            let is_forgotten = server != Some(pick) && page.forget(adapter, pick, sent_at);
+            let confirm = |worker| page.confirm(adapter, worker, state.generation(worker), sent_at);
+            let is_confirmed = server.is_some_and(confirm);
+            Ok(((is_forgotten || is_confirmed).then(|| page.into_bytes()), ()))
         });
         self.note(updated.map(|((), is_stored)| is_stored));
     }

@@ -39,7 +39,11 @@ impl Router {
         }
         self.note_failures(store, pool, exchange, source, status, now);
         let is_served = (200..300).contains(&status);
-        self.settle_adapter(store, pool, exchange, source, is_served, now);
+        let server = match source {
+            Source::Worker(worker) if is_served => Some(worker),
+            Source::Worker(_) | Source::Stranger | Source::Host { .. } => None,
+        };
+        self.settle_adapter(store, pool, exchange, server);
         let credited = exchange.credit().map(|credit| credit.worker);
         match source {
             Source::Worker(worker) if is_served && credited == Some(worker) => {}
@@ -96,6 +100,7 @@ impl Router {
         if !exchange.has_first_byte() {
             // Given up before its prompt was computed, as far as anybody knows.
             self.take_back(store, pool, exchange, now);
+            self.settle_adapter(store, pool, exchange, None);
             return None;
         }
         let credit = exchange.set_credit(None);

@@ -17,7 +17,7 @@ use crate::shared::store::{Store, update};
 use crate::shared::trunk::TrunkPage;
 use crate::stage::{self, Stage};
 use crate::time::Timestamp;
-use crate::worker::{AdapterHash, WorkerId};
+use crate::worker::{AskedAdapter, WorkerId};
 
 /// What is asked of [`Router::decide`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Ask {
     /// Whether all of the prompt was read.
     pub is_whole: bool,
     /// The adapter that the request may be for: its model's name, or what it names apart from it.
-    pub adapter: Option<AdapterHash>,
+    pub adapter: Option<AskedAdapter>,
     /// Hash of the session that the client names.
     pub session: Option<u64>,
     /// Hash of the response that the request continues.

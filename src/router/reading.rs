@@ -8,7 +8,7 @@ use crate::prefix::{SkipLines, seed};
 use crate::request::{Api, InferenceRequest, ParseError, parse_with_or_without_prompt, top_text};
 use crate::response::response_hash;
 use crate::stage::{self, Stage};
-use crate::worker::AdapterHash;
+use crate::worker::{AdapterHash, AskedAdapter};
 
 /// A request's body, as far as it is there.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub struct Reading {
     /// Whether all of the prompt was read.
     pub is_whole: bool,
     /// The adapter that it may be for: the one that it names, else its model's name.
-    pub adapter: Option<AdapterHash>,
+    pub adapter: Option<AskedAdapter>,
     /// Hash of the session that it names.
     pub session: Option<u64>,
     /// Hash of the response that it continues.
@@ -147,10 +147,10 @@ impl Router {
 }
 
 /// The adapter that a request for the model `name` may be for.
-fn adapter_of(request: &InferenceRequest<'_>, name: &[u8]) -> Option<AdapterHash> {
-    let adapter = request.adapter.map(|adapter| adapter.decoded());
-    let adapter = adapter.as_deref().unwrap_or(name);
-    (!adapter.is_empty()).then(|| AdapterHash::of(adapter))
+fn adapter_of(request: &InferenceRequest<'_>, name: &[u8]) -> Option<AskedAdapter> {
+    let adapter = request.adapter.map(|adapter| adapter.decoded()).filter(|adapter| !adapter.is_empty());
+    let model = (!name.is_empty()).then(|| AskedAdapter::Model(AdapterHash::of(name)));
+    adapter.map(|adapter| AskedAdapter::Named(AdapterHash::of(&adapter))).or(model)
 }
 
 /// What was not read is taken to be as much prompt for its bytes as what was; up to a bound, for it is only announced.

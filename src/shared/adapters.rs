@@ -1,7 +1,8 @@
 //! Which LoRA adapters' requests were sent where of late: what no report tells yet.
 //!
 //! Written when a request for an adapter is sent, so that the next one, of any thread, finds the adapter there: a burst
-//! between two scrapes stays together. Whoever records reports takes the page into the fleet's memory of what is loaded
+//! between two scrapes stays together. A row counts for its own adapter only, until an answer confirms it: clients may ask for
+//! any name. Whoever records reports takes what is confirmed into the fleet's memory of what is loaded
 //! ([`super::fleet::Fleet::remember_sent`]), for a request may come and go between two scrapes. So the page has to reach back
 //! one scrape only, and a full one forgets the oldest.
 //!
@@ -17,7 +18,7 @@ use crate::worker::{AdapterHash, WorkerId};
 
 const PREAMBLE: Preamble = Preamble::new(*b"WRAD", 1);
 
-/// Pairs of adapter and worker that the page has room for: 4 KB.
+/// Pairs of adapter and worker that the page has room for: 4.3 KB.
 pub const SENDINGS_MAX: usize = 256;
 
 /// The last sending of a worker is not written anew for a request of the same adapter that follows within so many
@@ -39,6 +40,8 @@ struct Row {
     /// The lower half of the worker's generation.
     generation: U16,
     sent_ns: U64,
+    /// 1 = the worker has served such a request in this life.
+    is_confirmed: u8,
 }
 
 /// The last request for one adapter that was sent to one worker in one of its lives.
@@ -50,6 +53,8 @@ pub struct Sending {
     pub worker: WorkerId,
     /// When.
     pub sent_at: Timestamp,
+    /// Whether the worker has served a request for the adapter, this one or an earlier one.
+    pub is_confirmed: bool,
     generation: u16,
 }
 
@@ -104,16 +109,31 @@ impl AdaptersPage {
 
     /// Notes that a request for `adapter` is sent to `worker`; returns whether that changed the page.
     pub fn note(&mut self, adapter: AdapterHash, worker: WorkerId, generation: u32, now: Timestamp) -> bool {
-        let next = Row {
-            adapter: U32::new(adapter.0),
-            worker: U16::new(worker.0),
-            generation: U16::new(generation as u16),
-            sent_ns: U64::new(now.as_ns()),
-        };
+        let mut next = Row::new(adapter, worker, generation, now);
         let last = self.rows().iter().filter(|row| row.worker == next.worker).max_by_key(|row| row.sent_ns.get());
         if last.is_some_and(|last| last.says_already(&next)) {
             return false;
         }
+        if let Some(known) = self.rows().iter().find(|row| row.is_same_life(&next)) {
+            next.is_confirmed = known.is_confirmed;
+        }
+        self.put(next)
+    }
+
+    /// Notes that `worker` served a request for `adapter` that was sent at `sent_at`; returns whether that changed the page.
+    pub fn confirm(&mut self, adapter: AdapterHash, worker: WorkerId, generation: u32, sent_at: Timestamp) -> bool {
+        let mut next = Row { is_confirmed: 1, ..Row::new(adapter, worker, generation, sent_at) };
+        match self.rows().iter().find(|row| row.is_same_life(&next)) {
+            Some(known) if known.is_confirmed != 0 => return false,
+            // A later one may be on its way.
+            Some(known) => next.sent_ns = known.sent_ns,
+            None => {}
+        }
+        self.put(next)
+    }
+
+    /// Writes the row over that of its adapter and worker, if there is one; returns whether it is in the page now.
+    fn put(&mut self, next: Row) -> bool {
         let place = self.rows().iter().position(|row| row.is_pair(&next)).or_else(|| self.oldest_if_full());
         match (place, Header::mut_from_prefix(&mut self.bytes)) {
             (Some(place), Ok((_, rows))) => {
@@ -129,9 +149,11 @@ impl AdaptersPage {
         }
     }
 
-    /// Takes a sending back: the worker did not serve it. Returns whether that changed the page.
-    pub fn forget(&mut self, adapter: AdapterHash, worker: WorkerId) -> bool {
-        let is_it = |row: &Row| row.adapter.get() == adapter.0 && row.worker.get() == worker.0;
+    /// Takes back the sending of `sent_at`: the worker did not serve it. One that others' answers confirmed stays, and so
+    /// does a later one. Returns whether that changed the page.
+    pub fn forget(&mut self, adapter: AdapterHash, worker: WorkerId, sent_at: Timestamp) -> bool {
+        let own = Row::new(adapter, worker, 0, sent_at);
+        let is_it = |row: &Row| row.is_pair(&own) && row.sent_ns == own.sent_ns && row.is_confirmed == 0;
         let Some(place) = self.rows().iter().position(is_it) else { return false };
         let (start, row_bytes) = (size_of::<Header>() + place * size_of::<Row>(), size_of::<Row>());
         self.bytes.drain(start..start + row_bytes);
@@ -154,13 +176,29 @@ impl AdaptersPage {
 }
 
 impl Row {
+    /// Of a request that is sent now.
+    fn new(adapter: AdapterHash, worker: WorkerId, generation: u32, sent_at: Timestamp) -> Self {
+        Self {
+            adapter: U32::new(adapter.0),
+            worker: U16::new(worker.0),
+            generation: U16::new(generation as u16),
+            sent_ns: U64::new(sent_at.as_ns()),
+            is_confirmed: 0,
+        }
+    }
+
     fn sending(&self) -> Sending {
         Sending {
             adapter: AdapterHash(self.adapter.get()),
             worker: WorkerId(self.worker.get()),
             sent_at: Timestamp::from_ns(self.sent_ns.get()),
+            is_confirmed: self.is_confirmed != 0,
             generation: self.generation.get(),
         }
+    }
+
+    fn is_same_life(&self, other: &Self) -> bool {
+        self.is_pair(other) && self.generation == other.generation
     }
 
     fn is_pair(&self, other: &Self) -> bool {
@@ -218,9 +256,34 @@ mod tests {
         for adapter in 0..3 {
             page.note(AdapterHash(adapter), WorkerId(5), 0, NOW);
         }
-        assert!(page.forget(AdapterHash(1), WorkerId(5)));
-        assert!(!page.forget(AdapterHash(1), WorkerId(5)) && !page.forget(AdapterHash(2), WorkerId(4)));
+        assert!(!page.forget(AdapterHash(1), WorkerId(5), NOW.plus_ms(1)), "another one's");
+        assert!(page.forget(AdapterHash(1), WorkerId(5), NOW));
+        assert!(!page.forget(AdapterHash(1), WorkerId(5), NOW) && !page.forget(AdapterHash(2), WorkerId(4), NOW));
         assert_eq!(told(&AdaptersPage::open(Some(page.into_bytes())).unwrap()), [(0, 5, 0), (2, 5, 0)]);
+    }
+
+    #[test]
+    fn what_was_confirmed_stays_so_for_the_workers_life_whatever_fails_later() {
+        const ADAPTER: AdapterHash = AdapterHash(1);
+        const WORKER: WorkerId = WorkerId(5);
+        let confirmed = |page: &AdaptersPage| -> Vec<(bool, u64)> {
+            page.sendings().map(|sending| (sending.is_confirmed, sending.sent_at.ms_between(NOW))).collect()
+        };
+        let mut page = AdaptersPage::default();
+        page.note(ADAPTER, WORKER, 0, NOW);
+        page.note(ADAPTER, WORKER, 0, NOW.plus_ms(100));
+        assert_eq!(confirmed(&page), [(false, 100)]);
+        assert!(page.confirm(ADAPTER, WORKER, 0, NOW) && !page.confirm(ADAPTER, WORKER, 0, NOW));
+        assert_eq!(confirmed(&page), [(true, 100)], "the later one is on its way");
+        page.note(ADAPTER, WORKER, 0, NOW.plus_ms(200));
+        assert!(!page.forget(ADAPTER, WORKER, NOW.plus_ms(200)));
+        let mut page = AdaptersPage::open(Some(page.into_bytes())).unwrap();
+        assert_eq!(confirmed(&page), [(true, 200)]);
+        page.note(ADAPTER, WORKER, 1, NOW.plus_ms(300));
+        assert_eq!(confirmed(&page), [(false, 300)], "another life");
+        assert!(page.forget(ADAPTER, WORKER, NOW.plus_ms(300)));
+        assert!(page.confirm(ADAPTER, WORKER, 1, NOW.plus_ms(250)));
+        assert_eq!(confirmed(&page), [(true, 250)], "the row was lost");
     }
 
     #[test]
@@ -249,7 +312,7 @@ mod tests {
             let Ok(mut page) = AdaptersPage::open(Some(bytes)) else { continue };
             page.note(AdapterHash(9), WorkerId(511), 3, NOW.plus_ms(1));
             assert!(page.sendings().any(|sending| sending.adapter == AdapterHash(9)), "seed {seed}");
-            assert!(page.forget(AdapterHash(9), WorkerId(511)), "seed {seed}");
+            assert!(page.forget(AdapterHash(9), WorkerId(511), NOW.plus_ms(1)), "seed {seed}");
         }
     }
 }

@@ -187,10 +187,10 @@ impl Fleet {
         }
     }
 
-    /// Takes in what was sent to each worker since its last report, before the next ones are recorded: a request for an
+    /// Takes in what each worker was sent since its last report and has served, before the next ones are recorded: a request for an
     /// adapter may come and go between two scrapes.
     pub fn remember_sent(&mut self, sent: &AdaptersPage) {
-        let mut sendings: Vec<Sending> = sent.sendings().collect();
+        let mut sendings: Vec<Sending> = sent.sendings().filter(|sending| sending.is_confirmed).collect();
         sendings.sort_unstable_by_key(|sending| sending.sent_at);
         for sending in sendings {
             let worker = self.workers.get_mut(usize::from(sending.worker.0));

@@ -19,7 +19,7 @@
 //! plugins the empty `vm_id`), and a lease that one of them holds must not keep the other's workers unpolled.
 //!
 //! During a swap, old and new code read the same bytes. Each page starts with a magic number and a version:
-//! an older or unreadable page is begun anew, a newer one is left alone and the VM goes on with what it knows itself.
+//! an older or unreadable page is begun anew (but of the fleet page, by which others go, also the version before is read), a newer one is left alone and the VM goes on with what it knows itself.
 //! The pages turn bytes into values and back. Where they are kept is a [`store`], an argument.
 
 pub mod adapters;

@@ -17,6 +17,15 @@ impl AdapterHash {
     }
 }
 
+/// What a request says of the adapter that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedAdapter {
+    /// It names one apart from the model.
+    Named(AdapterHash),
+    /// It names a model, which may be an adapter that is served under a name like a model's.
+    Model(AdapterHash),
+}
+
 /// Adapters of one list that are kept by name; further ones are only counted.
 ///
 /// vLLM's `--max-loras` is 1 unless set (vLLM `vllm/config/lora.py`), and each place costs GPU memory: 16 is plenty.
@@ -26,22 +35,32 @@ pub const ADAPTERS_LISTED_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdapterList {
     count: u16,
-    /// The first of them; those beyond `count` are zero, so that equal lists are equal bytes.
+    /// How many of them are kept by name.
+    named: u16,
+    /// Those; what is beyond `named` is zero, so that equal lists are equal bytes.
     hashes: [AdapterHash; ADAPTERS_LISTED_MAX],
 }
 
 impl AdapterList {
     /// No adapters.
-    pub const EMPTY: Self = Self { count: 0, hashes: [AdapterHash(0); ADAPTERS_LISTED_MAX] };
+    pub const EMPTY: Self = Self { count: 0, named: 0, hashes: [AdapterHash(0); ADAPTERS_LISTED_MAX] };
 
-    /// A list of `count` adapters, of which `hashes` tells the first: what [`Self::count`] and [`Self::listed`] gave.
+    /// A list of `count` adapters, of which `hashes` tells the first, or none: what [`Self::count`] and [`Self::listed`]
+    /// gave.
     #[must_use]
     pub fn from_parts(count: u16, hashes: impl IntoIterator<Item = AdapterHash>) -> Self {
         let mut list = Self { count, ..Self::EMPTY };
         for (slot, hash) in list.hashes.iter_mut().zip(hashes).take(usize::from(count)) {
             *slot = hash;
+            list.named += 1;
         }
         list
+    }
+
+    /// The list as one that names only some: that a name is not found means nothing then.
+    #[must_use]
+    pub const fn cut(self) -> Self {
+        Self { count: u16::MAX, ..self }
     }
 
     /// Adapters in the list, listed or not; saturates at 65,535.
@@ -53,7 +72,7 @@ impl AdapterList {
     /// The adapters that are kept by name, [`ADAPTERS_LISTED_MAX`] at the most.
     #[must_use]
     pub fn listed(&self) -> &[AdapterHash] {
-        self.hashes.get(..usize::from(self.count)).unwrap_or(&self.hashes)
+        self.hashes.get(..usize::from(self.named)).unwrap_or(&self.hashes)
     }
 
     /// Whether the adapter is among those kept by name.
@@ -65,7 +84,7 @@ impl AdapterList {
     /// Whether there are more adapters than are kept by name: that one is not found means nothing then.
     #[must_use]
     pub const fn is_cut(&self) -> bool {
-        self.count as usize > ADAPTERS_LISTED_MAX
+        self.count > self.named
     }
 
     /// Takes in what `other` has and this one has not.
@@ -96,11 +115,13 @@ impl AdapterList {
         }
         self.hashes.iter_mut().skip(count).for_each(|beyond| *beyond = AdapterHash(0));
         self.count = u16::try_from(count).unwrap_or(u16::MAX);
+        self.named = self.count;
     }
 
     fn push(&mut self, adapter: AdapterHash) {
-        if let Some(slot) = self.hashes.get_mut(usize::from(self.count)) {
+        if let Some(slot) = self.hashes.get_mut(usize::from(self.named)) {
             *slot = adapter;
+            self.named += 1;
         }
         self.count = self.count.saturating_add(1);
     }
@@ -200,7 +221,8 @@ impl Adapters {
         let new = usize::from(sent.new);
         if self.max.is_some() && self.places_taken() + new < places {
             let wanted = self.waiting.listed().iter().filter(|&&waiting| !loaded.contains(waiting)).count();
-            let has_free_place = usize::from(loaded.count) + wanted + new < places;
+            // What runs is loaded, even if nobody has its name.
+            let has_free_place = usize::from(loaded.count.max(self.running.count)) + wanted + new < places;
             return if has_free_place { AdapterFit::Room } else { AdapterFit::Replace };
         }
         // Where not all are listed it may run or wait all the same.
@@ -328,6 +350,30 @@ mod tests {
         assert_eq!(fit(1, many(0), cut, 99), AdapterFit::Unknown);
         assert_eq!(fit(16, whole, many(0), 99), AdapterFit::Full);
         assert_eq!(many(70_000).count(), u16::MAX);
+    }
+
+    #[test]
+    fn of_adapters_that_are_only_counted_none_is_known_not_to_run() {
+        let fit = |taken, loaded: &str, sent| {
+            let running = AdapterList::from_parts(taken, []);
+            assert!(
+                running.listed().is_empty() && running.is_cut() == (taken > 0) && !running.contains(AdapterHash(0))
+            );
+            let adapters = Adapters { max: Some(4), running, waiting: list("") };
+            adapters.fit_with(AdapterHash::of(b"x"), &list(loaded), sent)
+        };
+        assert_eq!(fit(0, "", NOT_SENT), AdapterFit::Room);
+        assert_eq!(fit(3, "", NOT_SENT), AdapterFit::Room);
+        assert_eq!(fit(3, "x", NOT_SENT), AdapterFit::Loaded);
+        assert_eq!(fit(3, "", SentSince { new: 1, ..NOT_SENT }), AdapterFit::Unknown);
+        for sent in [NOT_SENT, SentSince { is_sent: true, ..NOT_SENT }] {
+            assert_eq!(fit(4, "", sent), AdapterFit::Unknown, "full, perhaps of this one");
+            assert_eq!(fit(4, "x", sent), AdapterFit::Unknown);
+        }
+        let mut named = AdapterList::from_parts(2, []);
+        named.merge(&list("a"));
+        assert!(named.count() == 3 && named.contains(AdapterHash::of(b"a")) && named.is_cut());
+        assert!(list("a").cut().is_cut() && list("a").cut().contains(AdapterHash::of(b"a")));
     }
 
     #[test]

@@ -67,20 +67,20 @@ impl MetricsServer {
     }
 }
 
-/// Two workers, of which `rows` says the rest beside their addresses, behind one Envoy that chooses by load alone.
-async fn start(rows: [Value; 2], pool: &Value) -> Result<World> {
-    let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?];
+/// Workers, of which `rows` says the rest beside their addresses, behind one Envoy that chooses by load alone.
+async fn start<const WORKERS: usize>(rows: [Value; WORKERS], pool: &Value) -> Result<World> {
+    let workers: Vec<WorkerSim> = rows.iter().map(|_| WorkerSim::start(instant())).collect::<Result<_, _>>()?;
     let addresses: Vec<SocketAddr> = workers.iter().map(WorkerSim::addr).collect();
     let mut pool = pool.clone();
     pool["cluster"] = json!(WORKER_CLUSTER);
-    pool["workers"] = json!(rows);
+    pool["workers"] = Value::from(rows.to_vec());
     for (number, address) in addresses.iter().enumerate() {
         pool["workers"][number]["address"] = json!(address);
     }
     let poll = json!({ "cluster": POLL_CLUSTER, "intervalMs": 100 });
     let plugin = json!({ "policy": "least-load", "pools": [pool], "poll": poll });
     let envoy = Envoy::start(EnvoyConfig::warmroute(plugin.clone()).workers(addresses).concurrency(2)).await?;
-    Ok(World { workers: workers.into(), envoy, plugin })
+    Ok(World { workers, envoy, plugin })
 }
 
 /// The page of an engine that has nothing to do.
@@ -138,6 +138,30 @@ async fn two_ranks_of_one_page_are_two_workers() -> Result<()> {
         world.wait_scrapes(3).await?;
         all_go_to(&world, idle_rank, "rank").await?;
     }
+    world.end().await
+}
+
+/// Some engines show their load only after their first request: without one they must not look dead for good.
+#[tokio::test]
+async fn workers_that_show_no_load_yet_get_requests_beside_one_that_does() -> Result<()> {
+    const FRESH: &str = "# TYPE dynamo_frontend_model_workers gauge\ndynamo_frontend_model_workers{model=\"m\"} 1\n";
+    const SHOWN: &str = "dynamo_frontend_inflight_requests{model=\"m\"} 0\n";
+    let mut pages = Vec::new();
+    for _ in 0..3 {
+        pages.push(MetricsServer::start("/metrics").await?);
+    }
+    let row = |number: usize| json!({ "metricsAddress": pages[number].address });
+    pages.iter().for_each(|page| page.set(FRESH));
+    pages[0].set(SHOWN);
+    let world = start([row(0), row(1), row(2)], &json!({ "engine": "auto" })).await?;
+    // More than the failed scrapes after which a worker is left out.
+    world.wait_scrapes(6).await?;
+    for number in 0..30 {
+        let body = chat(&format!("{number} {}", "is like no other. ".repeat(20)), &["hello"]);
+        worker_of(&world.client().post_json(CHAT, &body).await?)?;
+    }
+    let served = world.served();
+    ensure!(served.iter().all(|requests| *requests > 0), "{served:?}");
     world.end().await
 }
 

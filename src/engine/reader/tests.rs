@@ -11,6 +11,7 @@ use crate::rng::Rng;
 static TABLE: Dialect = Dialect {
     name: "table",
     doc: "",
+    prefix: "table_",
     gauges: &[
         Gauge::new(Field::Waiting, "w"),
         Gauge::new(Field::KvUsage, "u"),

@@ -10,6 +10,10 @@ use crate::worker::{ADAPTERS_LISTED_MAX, AdapterHash, AdapterList, Adapters, Dat
 
 const PREAMBLE: Preamble = Preamble::new(*b"WRFL", 3);
 
+/// The version before had rows that end earlier. It is read, for other pages go by this one's ids and generations: were
+/// those given anew, what is in flight and what was learned would be taken for other workers'.
+const PREAMBLE_BEFORE: Preamble = Preamble::new(*b"WRFL", 2);
+
 /// Longest address text kept: `[` 45 characters of IPv6 `]:65535`, rounded up.
 const ADDRESS_BYTES: usize = 64;
 
@@ -29,6 +33,15 @@ struct Header {
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Row {
+    told: RowBefore,
+    loaded_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
+    models: AdapterColumn<MODELS_MAX>,
+}
+
+/// All of a row in the version before.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RowBefore {
     address: [u8; ADDRESS_BYTES],
     address_bytes: u8,
     has_report: u8,
@@ -44,14 +57,13 @@ struct Row {
     adapters_max: U16,
     running_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
     waiting_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
-    loaded_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
-    models: AdapterColumn<MODELS_MAX>,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct AdapterColumn<const LISTED_MAX: usize> {
     count: U16,
+    /// The first of them; 0 = not known by name.
     hashes: [U32; LISTED_MAX],
 }
 
@@ -62,17 +74,19 @@ impl Fleet {
     /// [`PageError::Newer`] when a later version of the plugin wrote it.
     pub fn decode(bytes: Option<&[u8]>) -> Result<Self, PageError> {
         let bytes = bytes.unwrap_or_default();
-        if !PREAMBLE.matches(bytes)? {
+        let workers = if PREAMBLE.matches(bytes)? {
+            workers_of(bytes, FleetWorker::from_row)
+        } else if PREAMBLE_BEFORE.matches(bytes)? {
+            workers_of(bytes, FleetWorker::from_row_before)
+        } else {
+            None
+        };
+        let (Some(workers), Ok((header, _))) = (workers, Header::ref_from_prefix(bytes)) else {
             return Ok(Self::default());
-        }
-        let Ok((header, rows)) = Header::ref_from_prefix(bytes) else { return Ok(Self::default()) };
-        let Ok(rows) = <[Row]>::ref_from_bytes(rows) else { return Ok(Self::default()) };
-        if rows.len() != usize::from(header.workers.get()) || rows.len() > WORKERS_MAX {
-            return Ok(Self::default());
-        }
+        };
         let share = header.foreign_share.get();
         Ok(Self {
-            workers: rows.iter().map(FleetWorker::from_row).collect(),
+            workers,
             admitted_at: Timestamp::from_ns(header.admitted_ns.get()),
             foreign_share: (0.0..=1.0).contains(&share).then_some(share),
         })
@@ -94,8 +108,28 @@ impl Fleet {
     }
 }
 
+/// The workers of a page whose rows are as `worker_of` takes them; `None` if its length does not fit its header.
+fn workers_of<R>(bytes: &[u8], worker_of: impl Fn(&R) -> FleetWorker) -> Option<Vec<FleetWorker>>
+where
+    R: FromBytes + KnownLayout + Immutable + Unaligned,
+{
+    let (header, rows) = Header::ref_from_prefix(bytes).ok()?;
+    let rows = <[R]>::ref_from_bytes(rows).ok()?;
+    let is_whole = rows.len() == usize::from(header.workers.get()) && rows.len() <= WORKERS_MAX;
+    is_whole.then(|| rows.iter().map(worker_of).collect())
+}
+
 impl FleetWorker {
     fn from_row(row: &Row) -> Self {
+        let mut worker = Self::from_row_before(&row.told);
+        worker.loaded = row.loaded_adapters.to_list();
+        if let Some(dated) = &mut worker.report {
+            dated.report.models = row.models.to_list();
+        }
+        worker
+    }
+
+    fn from_row_before(row: &RowBefore) -> Self {
         let address = row.address.get(..usize::from(row.address_bytes)).unwrap_or_default();
         let [waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s] =
             row.numbers.map(|number| Some(number.get()).filter(|number| !number.is_nan()));
@@ -112,7 +146,7 @@ impl FleetWorker {
             kv_blocks,
             started_at_s,
             adapters,
-            models: row.models.to_list(),
+            models: AdapterList::EMPTY,
         };
         let taken_at = Timestamp::from_ns(row.taken_ns.get());
         Self {
@@ -120,7 +154,7 @@ impl FleetWorker {
             generation: row.generation.get(),
             scrape_failures: row.scrape_failures.get(),
             report: (row.has_report != 0).then_some(DatedReport { taken_at, report }),
-            loaded: row.loaded_adapters.to_list(),
+            loaded: AdapterList::EMPTY,
             in_flight_at_report: row.in_flight_at_report.get(),
             prefilling_at_report: row.prefilling_at_report.get(),
             seen_at: Timestamp::from_ns(row.seen_ns.get()),
@@ -137,7 +171,7 @@ impl FleetWorker {
         let dated = self.report.unwrap_or_default();
         let LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters, models } =
             dated.report;
-        Row {
+        let told = RowBefore {
             address,
             address_bytes,
             has_report: u8::from(self.report.is_some()),
@@ -152,9 +186,8 @@ impl FleetWorker {
             adapters_max: U16::new(adapters.max.unwrap_or_default()),
             running_adapters: AdapterColumn::of(&adapters.running),
             waiting_adapters: AdapterColumn::of(&adapters.waiting),
-            loaded_adapters: AdapterColumn::of(&self.loaded),
-            models: AdapterColumn::of(&models),
-        }
+        };
+        Row { told, loaded_adapters: AdapterColumn::of(&self.loaded), models: AdapterColumn::of(&models) }
     }
 }
 
@@ -170,6 +203,7 @@ impl<const LISTED_MAX: usize> AdapterColumn<LISTED_MAX> {
     }
 
     fn to_list(self) -> AdapterList {
-        AdapterList::from_parts(self.count.get(), self.hashes.iter().map(|hash| AdapterHash(hash.get())))
+        let named = self.hashes.iter().map(|hash| hash.get()).take_while(|hash| *hash != 0);
+        AdapterList::from_parts(self.count.get(), named.map(AdapterHash))
     }
 }

@@ -13,6 +13,7 @@ use warmroute::time::Timestamp;
 use warmroute::worker::{DatedReport, LoadReport, WorkerId};
 
 use crate::choices::Choices;
+use crate::pages::{NAMES, list, some_adapters};
 
 /// Requests that are open at once.
 const OPEN: usize = 6;
@@ -77,7 +78,7 @@ impl World {
     fn step(&mut self, choices: &mut Choices<'_>) {
         let place = choices.below(OPEN);
         let (router, exchange) = (&mut self.routers[place % 2], &mut self.open[place]);
-        match choices.below(11) {
+        match choices.below(12) {
             0..=2 => self.decide(place, choices),
             3 => {
                 let source = source(choices, self.workers);
@@ -96,6 +97,10 @@ impl World {
                 let worker = WorkerId(choices.below(self.workers) as u16);
                 router.note_response(&mut self.store, 0, worker, choices.u64() % 4);
             }
+            10 => {
+                let sent = router.read_adapters(&mut self.store, 0);
+                self.change_fleet(|fleet| fleet.remember_sent(&sent));
+            }
             _ => self.scrape(choices),
         }
     }
@@ -105,7 +110,9 @@ impl World {
         let (router, exchange) = (&mut self.routers[place % 2], &mut self.open[place]);
         router.end(&mut self.store, 0, exchange, None, self.now);
         let text = ["a", "b ", "\u{e9}"][choices.below(3)].repeat(choices.below(1_000));
-        let body = format!(r#"{{"model":"m","prompt":"{text} {}"}}"#, choices.byte());
+        let model = NAMES[choices.below(NAMES.len())];
+        let adapter = if choices.below(4) == 0 { r#""lora_path":"e","# } else { "" };
+        let body = format!(r#"{{{adapter}"model":"{model}","prompt":"{text} {}"}}"#, choices.byte());
         let body =
             Body { bytes: body.as_bytes(), is_truncated: choices.is_set(), announced_bytes: Some(choices.u64()) };
         let reading = router.read_prompt(Api::Completions, &body, None);
@@ -141,17 +148,26 @@ impl World {
 
     /// A report of one worker, or a failed scrape, as both VMs then read it.
     fn scrape(&mut self, choices: &mut Choices<'_>) {
-        let Some(mut fleet) = self.routers[0].pool(0).map(|pool| pool.fleet().clone()) else { return };
         let address = format!("10.0.0.{}:80", choices.below(self.workers) + 1);
-        if choices.is_set() {
-            fleet.record_failure(&address);
-        } else {
+        let now = self.now;
+        self.change_fleet(|fleet| {
+            if choices.is_set() {
+                fleet.record_failure(&address);
+                return;
+            }
             let mut number = || choices.is_set().then(|| f64::from(choices.u32() >> (choices.byte() % 32)));
             let (waiting, running, kv_blocks, started_at_s) = (number(), number(), number(), number());
             let block_tokens = Some(16.0);
             let report = LoadReport { waiting, running, kv_blocks, block_tokens, started_at_s, ..LoadReport::UNKNOWN };
-            fleet.record_report(&address, DatedReport { taken_at: self.now, report }, choices.u32() % 100, 0);
-        }
+            let report = LoadReport { adapters: some_adapters(choices), models: list(choices, 2), ..report };
+            fleet.record_report(&address, DatedReport { taken_at: now, report }, choices.u32() % 100, 0);
+        });
+    }
+
+    /// Changes the fleet of both VMs.
+    fn change_fleet(&mut self, change: impl FnOnce(&mut Fleet)) {
+        let Some(mut fleet) = self.routers[0].pool(0).map(|pool| pool.fleet().clone()) else { return };
+        change(&mut fleet);
         for router in &mut self.routers {
             if let Some(pool) = router.pool_mut(0) {
                 pool.set_fleet(fleet.clone());

@@ -1,7 +1,7 @@
 //! Pages of shared data: any bytes open or are begun anew, and what is done to them afterwards stays in bounds.
 
 use warmroute::shared::PageError;
-use warmroute::shared::adapters::{AdaptersPage, SENDINGS_MAX};
+use warmroute::shared::adapters::{AdaptersPage, SENDINGS_MAX, Sending};
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::inflight::{Held, InflightPage, SLOTS_MAX};
 use warmroute::shared::learned::LearnedPage;
@@ -9,7 +9,7 @@ use warmroute::shared::lease::{LeaseStep, next_step};
 use warmroute::shared::responses::{Holder, ResponsesPage};
 use warmroute::shared::trunk::{Prompt, TrunkPage};
 use warmroute::time::Timestamp;
-use warmroute::worker::{AdapterHash, Adapters, DatedReport, LoadReport, WORKERS_MAX, WorkerId};
+use warmroute::worker::{AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, WORKERS_MAX, WorkerId};
 
 use crate::choices::Choices;
 
@@ -61,10 +61,29 @@ fn report(choices: &mut Choices<'_>) -> LoadReport {
         block_tokens: number(),
         kv_blocks: number(),
         started_at_s: number(),
-        adapters: Adapters::UNTOLD,
-        ..LoadReport::UNKNOWN
+        ..LoadReport { adapters: some_adapters(choices), models: list(choices, 4), ..LoadReport::UNKNOWN }
     }
 }
+
+/// What a page keeps of adapters: places are above 0, and a hash of 0 is no name.
+pub(crate) fn some_adapters(choices: &mut Choices<'_>) -> Adapters {
+    let max = choices.is_set().then(|| choices.below(5) as u16 + 1);
+    Adapters { max, running: list(choices, 16), waiting: list(choices, 16) }
+}
+
+/// Up to `named_max` of a few hashes, and sometimes more that are only counted.
+pub(crate) fn list(choices: &mut Choices<'_>, named_max: usize) -> AdapterList {
+    let named: AdapterList = (0..choices.below(named_max + 1)).map(|_| hash(choices)).collect();
+    if choices.below(4) == 0 { named.cut() } else { named }
+}
+
+/// One of a few: "m" and others that requests ask for.
+pub(crate) fn hash(choices: &mut Choices<'_>) -> AdapterHash {
+    AdapterHash::of(NAMES[choices.below(NAMES.len())].as_bytes())
+}
+
+/// What requests call models and adapters.
+pub(crate) const NAMES: [&str; 6] = ["m", "a", "b", "c", "d", "e"];
 
 fn fleet(choices: &mut Choices<'_>) {
     let mut fresh = Fleet::default();
@@ -78,7 +97,7 @@ fn fleet(choices: &mut Choices<'_>) {
     assert_eq!(fleet.len(), damaged.len());
     while !choices.is_empty() {
         let address = format!("10.0.0.{}:80", choices.below(12));
-        match choices.below(3) {
+        match choices.below(4) {
             0 => {
                 let listed = addresses(choices);
                 fleet.admit(listed.iter().map(String::as_str), moment(choices));
@@ -88,6 +107,7 @@ fn fleet(choices: &mut Choices<'_>) {
                 let dated = DatedReport { taken_at: moment(choices), report: report(choices) };
                 fleet.record_report(&address, dated, choices.u32(), choices.u32());
             }
+            2 => fleet.remember_sent(&sent(choices)),
             _ => fleet.record_failure(&address),
         }
         assert!(fleet.len() <= WORKERS_MAX);
@@ -95,6 +115,23 @@ fn fleet(choices: &mut Choices<'_>) {
     }
     let encoded = fleet.encode();
     assert_eq!(opened(Fleet::decode(Some(&encoded))), Some(fleet), "what is encoded is decoded");
+}
+
+/// A few sendings to workers that are there or not, some of them served.
+fn sent(choices: &mut Choices<'_>) -> AdaptersPage {
+    let mut page = AdaptersPage::default();
+    for _ in 0..choices.below(8) {
+        let (adapter, worker, generation) = (hash(choices), WorkerId(choices.below(12) as u16), choices.u32() % 3);
+        match choices.is_set() {
+            true => page.confirm(adapter, worker, generation, moment(choices)),
+            false => page.note(adapter, worker, generation, moment(choices)),
+        };
+    }
+    page
+}
+
+fn ids(fleet: &Fleet) -> impl Iterator<Item = WorkerId> {
+    (0..u16::try_from(fleet.len()).unwrap_or(u16::MAX)).map(WorkerId)
 }
 
 fn held(choices: &mut Choices<'_>) -> Vec<Held> {
@@ -208,12 +245,19 @@ fn adapters(choices: &mut Choices<'_>) {
         let (adapter, worker) = (AdapterHash(choices.u32() % 7), WorkerId(choices.u32() as u16 % 300));
         let is_there =
             |page: &AdaptersPage| page.sendings().any(|sending| sending.adapter == adapter && sending.worker == worker);
-        if choices.is_set() {
-            page.note(adapter, worker, choices.u32() % 3, moment(choices));
+        let (action, generation, at) = (choices.below(4), choices.u32() % 3, moment(choices));
+        if action == 0 {
+            page.note(adapter, worker, generation, at);
             assert!(is_there(&page), "what is noted is told");
+        } else if action == 1 {
+            page.confirm(adapter, worker, generation, at);
+            let is_it = |sending: &Sending| (sending.adapter, sending.worker) == (adapter, worker);
+            assert!(page.sendings().any(|sending| is_it(&sending) && sending.is_confirmed), "what is served is told");
         } else {
+            let known = page.sendings().find(|sending| sending.adapter == adapter && sending.worker == worker);
+            let at = known.filter(|_| action == 2).map_or(at, |sending| sending.sent_at);
             let before = page.sendings().count();
-            let is_changed = page.forget(adapter, worker);
+            let is_changed = page.forget(adapter, worker, at);
             assert_eq!(page.sendings().count() + usize::from(is_changed), before);
         }
         assert!(page.sendings().count() <= SENDINGS_MAX);
