@@ -59,8 +59,8 @@ pub(super) fn feed_part(scanner: &mut Scanner<'_>, depth: u8, sink: &mut impl Pr
         }
     };
     let kind = kind.and_then(|kind| kind.whole_text());
-    // A part without a type is what its keys say, as in vLLM. While the type may yet come, nothing is sure; but what is so
-    // long is a text, and clients that sort their keys write it first.
+    // A part without a type is what its keys say, as in vLLM. While the type may yet come, nothing is sure; but what is
+    // so long is a text, and clients that sort their keys write it first.
     let is_text = match kind {
         Some(kind) => TEXT_TYPES.iter().any(|word| kind.is(word)),
         None if end.is_err() && text.is_some_and(|text| text.raw.len() >= GUESS_BYTES_MIN) => true,

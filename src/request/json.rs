@@ -22,8 +22,8 @@ pub(super) fn feed_unknown_json(value: &Value<'_>, sink: &mut impl PromptSink) {
 /// A string of which so many bytes look like base64 or a URL of data is no text.
 const DATA_BYTES_MIN: usize = 4_096;
 
-/// Whether a string is data and no text: a picture in base64 costs an engine a thousandth of what it would as text. `None`
-/// if it is cut before one can tell.
+/// Whether a string is data and no text: a picture in base64 costs an engine a thousandth of what it would as text.
+/// `None` if it is cut before one can tell.
 fn is_data(string: &Value<'_>) -> Option<bool> {
     let text = string.text()?;
     let (mut bytes, mut is_text) = (0, false);

@@ -185,5 +185,5 @@ impl<'a> Message<'a> {
     }
 }
 
-/// From so many bytes on a content that is cut is taken to be the user's, and the text of a part that is cut to be text.
+/// From so many bytes on a content that is cut is taken to be the user's, and a part's text that is cut to be text.
 pub(super) const GUESS_BYTES_MIN: usize = 16_384;

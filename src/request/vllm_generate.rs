@@ -1,7 +1,7 @@
 //! vLLM's token ids in, token ids out: `POST /inference/v1/generate`.
 //!
-//! The prompt is `token_ids`. `features` holds hashes and places of the images among them: these are fed first, since the
-//! ids of two images are the same. The images themselves (`kwargs_data`) are megabytes, and their hashes say enough.
+//! The prompt is `token_ids`. `features` holds hashes and places of the images among them: these are fed first, since
+//! the ids of two images are the same. The images themselves (`kwargs_data`) are megabytes, and their hashes say enough.
 //!
 //! Source: vLLM at 0640893, `vllm/entrypoints/serve/disagg/protocol.py`, `GenerateRequest`.
 
@@ -49,8 +49,8 @@ impl<'a> Format<'a> for VllmGenerate<'a> {
     }
 }
 
-/// Feeds hashes and places as one JSON value; `false` if one of them may yet come or go on. Of features that are cut only
-/// behind both nothing is missing.
+/// Feeds hashes and places as one JSON value; `false` if one of them may yet come or go on. Of features that are cut
+/// only behind both nothing is missing.
 fn feed_features(features: &Value<'_>, sink: &mut impl PromptSink) -> bool {
     if features.kind != Kind::Object {
         feed_json(features, sink);
