@@ -3,16 +3,20 @@
 use super::json::{feed_text, feed_text_or_json};
 use super::mark;
 use super::media::{Media, feed_media};
+use super::message::GUESS_BYTES_MIN;
 use super::scan::{Halt, Kind, Scanner, Value};
 use super::shape::{Field, Form, Shape};
 use super::text::Text;
 use crate::prefix::PromptSink;
 
-/// Feeds a content. A single text part gives what the same text as plain content gives. `depth` = shapes around it.
+/// Feeds a content. A single text part, in a list or not, gives what the same text as plain content gives. `depth` =
+/// shapes around it.
 pub(super) fn feed_content(content: &Value<'_>, depth: u8, sink: &mut impl PromptSink) {
     if content.kind == Kind::Array {
         // What is malformed within the parts ends them there: the engine is going to refuse it anyway.
         let _ = feed_parts(content, depth, sink);
+    } else if content.kind == Kind::Object {
+        let _ = feed_part(&mut Scanner::new(content.raw), depth, sink);
     } else {
         feed_text_or_json(content, sink);
     }
@@ -55,9 +59,11 @@ pub(super) fn feed_part(scanner: &mut Scanner<'_>, depth: u8, sink: &mut impl Pr
         }
     };
     let kind = kind.and_then(|kind| kind.whole_text());
-    // A part without a type is what its keys say, as in vLLM. While the type may yet come, nothing is sure.
+    // A part without a type is what its keys say, as in vLLM. While the type may yet come, nothing is sure; but what is
+    // so long is a text, and clients that sort their keys write it first.
     let is_text = match kind {
         Some(kind) => TEXT_TYPES.iter().any(|word| kind.is(word)),
+        None if end.is_err() && text.is_some_and(|text| text.raw.len() >= GUESS_BYTES_MIN) => true,
         None if end.is_err() => return end,
         None => text.is_some(),
     };
@@ -134,11 +140,16 @@ struct PartKind {
 }
 
 /// Sources: OpenAI API reference, "Create chat completion" and "Create a model response"; vLLM, "Multimodal inputs"
-/// (`image_url`, `audio_url`, `video_url`); Anthropic API reference, "Messages" (`image`, `document`, `thinking`,
-/// `tool_use`, `tool_result`).
+/// (`image_url`, `audio_url`, `video_url`, `image_embeds`); Hugging Face transformers, "Multimodal templates" (`image`,
+/// `audio`, `video`); Jina AI, "Embeddings API" (`image` without a type); Anthropic API reference, "Messages" (`image`,
+/// `document`, `thinking`, `tool_use`, `tool_result`).
 const PARTS: &[PartKind] = &[
-    PartKind { types: &[b"image_url", b"input_image"], key: b"image_url", shape: &IMAGE },
+    PartKind { types: &[b"image_url", b"input_image", b"computer_screenshot"], key: b"image_url", shape: &IMAGE },
     PartKind { types: &[b"image"], key: b"source", shape: &IMAGE_BLOCK },
+    PartKind { types: &[], key: b"image", shape: &IMAGE_BLOCK },
+    PartKind { types: &[b"image_embeds"], key: b"image_embeds", shape: &EMBEDS },
+    PartKind { types: &[b"audio"], key: b"audio", shape: &AUDIO },
+    PartKind { types: &[b"video"], key: b"video", shape: &VIDEO },
     PartKind { types: &[b"input_audio"], key: b"input_audio", shape: &INPUT_AUDIO },
     PartKind { types: &[b"audio_url"], key: b"audio_url", shape: &AUDIO },
     PartKind { types: &[b"video_url", b"input_video"], key: b"video_url", shape: &VIDEO },
@@ -179,6 +190,11 @@ const IMAGE_BLOCK: Shape = Shape {
     ],
     ignored: IGNORED_AND_TYPE,
 };
+/// Tensors that the engine takes for an image, one or a map of them by name: their strings are long.
+const EMBEDS: Shape = Shape {
+    fields: &[Field::bare(b"image_embeds", Form::Media(Media::Image)), Field::bare(b"uuid", Form::Other)],
+    ignored: IGNORED_AND_TYPE,
+};
 const INPUT_AUDIO: Shape = Shape {
     fields: &[Field::bare(b"input_audio", Form::Object(&AUDIO_DATA, Some(Media::Audio)))],
     ignored: IGNORED_AND_TYPE,
@@ -190,6 +206,7 @@ const AUDIO_DATA: Shape = Shape {
 const AUDIO: Shape = Shape {
     fields: &[
         Field::bare(b"audio_url", Form::Object(&AUDIO_URL, Some(Media::Audio))),
+        Field::bare(b"audio", Form::Object(&AUDIO_DATA, Some(Media::Audio))),
         Field::bare(b"uuid", Form::Other),
     ],
     ignored: IGNORED_AND_TYPE,
@@ -198,6 +215,7 @@ const AUDIO_URL: Shape = Shape { fields: &[Field::bare(b"url", Form::Media(Media
 const VIDEO: Shape = Shape {
     fields: &[
         Field::bare(b"video_url", Form::Object(&VIDEO_URL, Some(Media::Video))),
+        Field::bare(b"video", Form::Object(&VIDEO_URL, Some(Media::Video))),
         Field::bare(b"uuid", Form::Other),
     ],
     ignored: IGNORED_AND_TYPE,

@@ -156,6 +156,66 @@ fn an_image_is_the_same_however_it_is_wrapped() {
     }
 }
 
+/// What the data say as a picture's tokens or a file's, not as text.
+#[test]
+fn data_are_media_wherever_they_stand() {
+    let data = "aB3+".repeat(25_000);
+    let bodies = [
+        (Api::Embeddings, format!(r#"{{"input":[{{"image":"{data}"}}]}}"#)),
+        (Api::Rerank, format!(r#"{{"query":{{"image":"{data}"}},"documents":[{{"image":"x"}}]}}"#)),
+        (Api::Rerank, format!(r#"{{"query":"x","documents":[{{"image":"{data}"}}]}}"#)),
+        (Api::Responses, format!(r#"{{"input":[{{"type":"reasoning","encrypted_content":"{data}"}}]}}"#)),
+        (
+            Api::Responses,
+            format!(
+                r#"{{"input":[{{"type":"computer_call_output","call_id":"c","output":{{"type":"computer_screenshot","image_url":"data:image/png;base64,{data}"}}}}]}}"#
+            ),
+        ),
+        (
+            Api::VllmGenerate,
+            format!(
+                r#"{{"token_ids":[1],"features":{{"mm_hashes":{{"image":["a"]}},"kwargs_data":{{"image":["{data}"]}}}}}}"#
+            ),
+        ),
+    ];
+    let parts = [
+        format!(r#"{{"type":"audio","audio":"{data}"}}"#),
+        format!(r#"{{"type":"audio","audio":{{"data":"{data}"}}}}"#),
+        format!(r#"{{"type":"video","video":"{data}"}}"#),
+        format!(r#"{{"type":"video","video":["{data}","{data}"]}}"#),
+        format!(r#"{{"type":"image","image":"{data}"}}"#),
+        format!(r#"{{"image":"{data}"}}"#),
+        format!(r#"{{"type":"image_embeds","image_embeds":"{data}"}}"#),
+        format!(r#"{{"type":"image_embeds","image_embeds":{{"pixels":"{data}","grid":"x"}}}}"#),
+        format!(r#"{{"type":"new","new":"{data}"}}"#),
+    ];
+    let in_chat = |part| (Api::ChatCompletions, format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#));
+    for (api, body) in bodies.into_iter().chain(parts.map(in_chat)) {
+        let whole = fed(api, body.as_bytes(), false).unwrap();
+        let (bytes, head) = (whole.text_bytes().len(), &body[..80]);
+        assert!(bytes < body.len() / 7, "{head} feeds {bytes} bytes");
+        for cut in (1..=body.len()).rev().step_by(3_001) {
+            let Some(part) = fed(api, &body.as_bytes()[..cut], true) else { continue };
+            assert!(whole.symbols.starts_with(&part.symbols), "{head} cut at {cut}: {}", part.written());
+        }
+        let other = body.replacen("aB3+aB3+", "aB3+aB4+", 1);
+        assert!(api == Api::VllmGenerate || fed(api, other.as_bytes(), false).unwrap() != whole, "{head}");
+    }
+}
+
+#[test]
+fn of_features_only_hashes_and_places_are_fed() {
+    let with =
+        |features: &str| written(Api::VllmGenerate, &format!(r#"{{"token_ids":[97],"features":{{{features}}}}}"#));
+    let plain = with(r#""mm_hashes":{"image": ["a"]},"mm_placeholders":{"image":[1]}"#);
+    assert_eq!(plain, "<36>{\"mm_hashes\":{\"image\":[\"a\"]},\"mm_placeholders\":{\"image\":[1]}}<10>a\0\0\0|!");
+    let other = r#""kwargs_data":{"image":["b"]},"mm_placeholders":{"image":[1]},"mm_hashes":{"image":["a"]}"#;
+    assert_eq!(with(other), plain);
+    // Bodies are cut within the images: the prompt is known all the same.
+    let body = r#"{"token_ids":[97],"features":{"mm_hashes":{"image":["a"]},"mm_placeholders":{"image":[1]},"kwargs_data":{"im"#;
+    assert_eq!(fed(Api::VllmGenerate, body.as_bytes(), true).unwrap().written(), plain);
+}
+
 /// Each line differs from the first in what the engine sees.
 #[test]
 fn what_the_engine_sees_otherwise_is_another_prompt() {
@@ -179,6 +239,11 @@ fn what_the_engine_sees_otherwise_is_another_prompt() {
                 r#"{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"a":1}}"#,
                 r#"{"messages":[{"role":"user","content":"x"}],"documents":[{"a":1}]}"#,
                 r#"{"messages":[{"role":"user","content":"x","reasoning":"y"}]}"#,
+                r#"{"messages":[{"role":"user","content":"x","tools":[]}]}"#,
+                r#"{"messages":[{"role":"user","content":"x","tools":[{"function":{"name":"f"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":"x","tool_calls":[{"function":{"name":"f"}}]}]}"#,
+                r#"{"messages":[{"role":"user","content":"x","function_call":{"name":"f"}}]}"#,
+                r#"{"messages":[{"role":"user","content":"x","function_call":{"name":"f","arguments":"{}"}}]}"#,
             ],
         ),
         (

@@ -4,6 +4,7 @@ use super::media::AMPLIFICATION_MAX;
 use super::recorder::Recorder;
 use super::respell::{respelled, shuffled};
 use super::samples::{all, fed};
+use super::scan::{READ_BYTES, Scanner};
 use super::{Api, parse};
 use crate::prefix::{BLOCKS_MAX, BlockHash, CUTS_MAX, Chain, PromptSink};
 use crate::rng::Rng;
@@ -23,6 +24,34 @@ fn a_truncated_body_feeds_a_prefix_of_the_whole_at_every_cut() {
             fed_symbols = fed_symbols.max(part.symbols.len());
         }
         assert_eq!(fed_symbols, whole.symbols.len(), "{name}");
+    }
+}
+
+#[test]
+fn in_any_order_of_keys_a_cut_body_feeds_a_prefix_of_what_it_reached() {
+    for sample in all() {
+        let (name, mut rng) = (sample.name, Rng::new(23));
+        for _ in 0..3 {
+            let body = shuffled(sample.body.trim_start_matches('\u{feff}'), &mut rng);
+            let mut scanner = Scanner::new(body.as_bytes());
+            scanner.enter(b'{');
+            let (mut begin, mut before) = (0, None);
+            while let Some(_member) = scanner.member().unwrap() {
+                let end = scanner.offset();
+                // Without messages tools are no prompt, but the front of one.
+                let reached = fed(sample.api(), format!("{}}}", &body[..end]).as_bytes(), false);
+                let cuts = if before.is_none() && reached.is_none() { end..end } else { begin..end };
+                for cut in cuts {
+                    let Some(part) = fed(sample.api(), &body.as_bytes()[..cut], true) else { continue };
+                    let is_prefix = [&before, &reached]
+                        .into_iter()
+                        .flatten()
+                        .any(|whole: &Recorder| whole.symbols.starts_with(&part.symbols));
+                    assert!(is_prefix, "{name}: {}: {}", &body[..cut], part.written());
+                }
+                (begin, before) = (end, reached);
+            }
+        }
     }
 }
 
@@ -57,6 +86,28 @@ fn a_long_cut_content_before_its_role_is_taken_to_be_the_users() {
     let part = fed(Api::ChatCompletions, part.as_bytes(), true).unwrap();
     assert_eq!(part.text_bytes().len(), "user".len() + text.len());
     assert!(whole.symbols.starts_with(&part.symbols));
+}
+
+#[test]
+fn a_long_cut_text_before_its_type_is_taken_to_be_text() {
+    let text = "x".repeat(40_000);
+    let bodies = [
+        (Api::ChatCompletions, r#"{"messages":[{"role":"user","content":[{"text":""#, r#"","type":"text"}]}]}"#),
+        (Api::ChatCompletions, r#"{"messages":[{"content":[{"text":""#, r#"","type":"text"}],"role":"user"}]}"#),
+        (Api::Responses, r#"{"input":[{"role":"user","content":[{"text":""#, r#"","type":"input_text"}]}]}"#),
+        (Api::AnthropicMessages, r#"{"messages":[],"system":[{"text":""#, r#"","type":"text"}]}"#),
+    ];
+    for (api, head, tail) in bodies {
+        let body = format!("{head}{text}{tail}");
+        let whole = fed(api, body.as_bytes(), false).unwrap();
+        for cut in [head.len() + 20_000, head.len() + text.len(), head.len() + text.len() + 3] {
+            let part = fed(api, &body.as_bytes()[..cut], true).unwrap();
+            assert!(part.text_bytes().len() >= (cut - head.len()).min(text.len()), "{head} cut at {cut}");
+            assert!(whole.symbols.starts_with(&part.symbols), "{head} cut at {cut}");
+        }
+        let part = fed(api, &body.as_bytes()[..head.len() + 10_000], true).unwrap();
+        assert!(part.text_bytes().len() < 100, "{head}: a short text may yet be something else");
+    }
 }
 
 #[test]
@@ -171,6 +222,21 @@ fn count(body: &[u8], word: &[u8]) -> usize {
     body.windows(word.len()).filter(|window| *window == word).count()
 }
 
+/// How many bytes scanners pass to parse a body and to feed its prompt, and how much is fed.
+fn work(api: Api, body: &str, chain: &mut Chain) -> (usize, Counter) {
+    let mut counter = Counter::default();
+    READ_BYTES.set(0);
+    let request = parse(api, body.as_bytes(), false).unwrap();
+    request.feed_prompt(&mut counter);
+    let read_bytes = READ_BYTES.get();
+    chain.reset(0);
+    request.feed_prompt(chain);
+    (read_bytes, counter)
+}
+
+/// Each byte is read so often at the most: where the value stands that it is in, and in each level of shapes around it.
+const READS_MAX: usize = 16;
+
 /// Counts what it is fed instead of keeping it.
 #[derive(Default)]
 struct Counter {
@@ -196,7 +262,7 @@ impl PromptSink for Counter {
 
 #[test]
 fn hostile_shapes_cost_no_more_than_their_bytes() {
-    let repeated = |head: &str, piece: &str, tail: &str| format!("{head}{}{tail}", piece.repeat(100_000));
+    let repeated = |head: &str, piece: &str, tail: &str| format!("{head}{}{tail}", piece.repeat(20_000));
     let bodies = [
         repeated("{\"messages\":[{}", ",{}", "]}"),
         repeated("{\"messages\":[1", ",1", "]}"),
@@ -206,16 +272,16 @@ fn hostile_shapes_cost_no_more_than_their_bytes() {
         repeated("{\"messages\":[],\"a\":1", ",\"\\u006dodel\":1", "}"),
         repeated("{\"messages\":[],\"\\u006d", "\\u006d", "\":1}"),
         repeated("{\"messages\":[{\"role\":\"user\",\"content\":1", "9", "}]}"),
+        repeated("{\"messages\":[{\"content\":{\"a\":[\"\"", ",\"b\",\"\"", "]}}]}"),
+        repeated("{\"messages\":[{\"content\":[1", ",{\"text\":{},\"a\":1,\"image\":2}", "]}]}"),
+        repeated("{\"messages\":[{\"tools\":[{}", ",{\"function\":{\"x\":1}}", "],\"function_call\":{}}]}"),
     ];
     let mut chain = Chain::new();
     for body in &bodies {
-        let request = parse(Api::ChatCompletions, body.as_bytes(), false).unwrap();
-        let mut counter = Counter::default();
-        request.feed_prompt(&mut counter);
+        let (read_bytes, counter) = work(Api::ChatCompletions, body, &mut chain);
+        assert!(read_bytes <= READS_MAX * body.len(), "{} read {} times", &body[..40], read_bytes / body.len());
         assert!(counter.calls <= body.len() * 2 + 10 && counter.bytes <= body.len() * 2, "{}", &body[..40]);
-        chain.reset(0);
-        request.feed_prompt(&mut chain);
-        assert_eq!(request.model.raw(), b"");
+        assert_eq!(parse(Api::ChatCompletions, body.as_bytes(), false).unwrap().model.raw(), b"");
     }
 }
 
@@ -245,16 +311,22 @@ fn images_that_lie_about_their_size_feed_no_more_than_the_bound() {
 
 #[test]
 fn what_nests_deeply_is_read_a_bounded_number_of_times() {
-    let nested = |levels: usize| {
-        let open = r#"{"type":"tool_result","content":["#.repeat(levels);
-        let close = "]}".repeat(levels);
-        format!(r#"{{"messages":[{{"role":"user","content":[{open}"x"{close}]}}]}}"#)
-    };
-    for levels in [1, 6, 100, 200] {
-        let mut counter = Counter::default();
-        let body = nested(levels);
-        parse(Api::AnthropicMessages, body.as_bytes(), false).unwrap().feed_prompt(&mut counter);
-        // Below the depth that is followed all is fed as one JSON value.
-        assert!(counter.calls < 40 && counter.bytes <= body.len(), "{levels} levels: {} calls", counter.calls);
+    let shapes = [
+        (r#"{"type":"tool_result","content":["#, "]}"),
+        (r#"{"type":"tool_result","content":"#, "}"),
+        (r#"{"type":"document","source":{"type":"content","content":"#, "}}"),
+    ];
+    let text = "x ".repeat(20_000);
+    let mut chain = Chain::new();
+    for (open, close) in shapes {
+        for levels in [1, 6, 100, 200] {
+            let (open, close) = (open.repeat(levels), close.repeat(levels));
+            let body = format!(r#"{{"messages":[{{"role":"user","content":[{open}"{text}"{close}]}}]}}"#);
+            let (read_bytes, counter) = work(Api::AnthropicMessages, &body, &mut chain);
+            // Below the depth that is followed all is fed as one JSON value.
+            assert!(counter.calls < 40 && counter.bytes <= body.len(), "{levels} levels: {} calls", counter.calls);
+            let reads = read_bytes / body.len();
+            assert!(reads <= READS_MAX, "{levels} levels of {open}: each byte is read {reads} times");
+        }
     }
 }

@@ -74,3 +74,7 @@ pub(super) const DOCUMENT: u8 = 34;
 pub(super) const SUFFIX: u8 = 35;
 /// Hashes and places of media within token ids follow, as one JSON value.
 pub(super) const FEATURES: u8 = 36;
+/// The definitions of tools that a message brings along follow, each behind a mark of its own.
+pub(super) const MESSAGE_TOOLS: u8 = 37;
+/// A message's one call of a function follows, in the form that was before tool calls.
+pub(super) const FUNCTION_CALL: u8 = 38;

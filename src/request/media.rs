@@ -27,12 +27,11 @@ const TOKENS_MAX: usize = 4_096;
 const TOKEN_BYTES: usize = 4;
 
 /// A content counts at most so many tokens for each of its bytes: a picture of a few bytes that says that it is huge, or
-/// a name of one letter, must not stand for a long prompt. A true URL is longer than an image's usual tokens divided by
-/// this, and true pictures have more bytes than tokens.
-const TOKENS_PER_BYTE_MAX: usize = 8;
+/// a list of a thousand names, must not stand for a long prompt, and no body counts more tokens than it has bytes. True
+/// pictures have more bytes than tokens; what is named by a URL counts less than it costs.
+const TOKENS_PER_BYTE_MAX: usize = 1;
 
-/// Bytes that are fed at most for each byte of the body: digest and mark of a content of two bytes (its quotes), or the
-/// tokens of a longer one.
+/// Bytes that are fed at most for each byte of the body: the tokens of a content, or the digest of one that is empty.
 #[cfg(test)]
 pub(super) const AMPLIFICATION_MAX: usize = TOKEN_BYTES * TOKENS_PER_BYTE_MAX;
 

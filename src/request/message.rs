@@ -10,7 +10,7 @@ use super::mark;
 use super::media::Media;
 use super::scan::{Halt, Scanner, Value};
 use super::text::{SHORT_BYTES_MAX, Text};
-use super::tools::feed_tool_calls;
+use super::tools::{feed_function_call, feed_message_tools, feed_tool_calls};
 use crate::prefix::PromptSink;
 
 /// Feeds a list of messages. What is malformed within it ends the prompt there: the engine is going to refuse it anyway.
@@ -79,6 +79,10 @@ pub(super) struct Message<'a> {
     tool_calls: Option<Value<'a>>,
     tool_call_id: Option<Value<'a>>,
     name: Option<Value<'a>>,
+    /// Tools that a developer's message brings along; vLLM hands them to the chat template.
+    tools: Option<Value<'a>>,
+    /// What `tool_calls` were before there could be more than one.
+    function_call: Option<Value<'a>>,
 }
 
 impl<'a> Message<'a> {
@@ -100,6 +104,8 @@ impl<'a> Message<'a> {
             b"name" | b"tool_name" => &mut self.name,
             b"reasoning_content" | b"reasoning" | b"thinking" => &mut self.reasoning,
             b"images" => &mut self.images,
+            b"tools" => &mut self.tools,
+            b"function_call" => &mut self.function_call,
             _ => return false,
         };
         *field = Some(value);
@@ -112,7 +118,7 @@ impl<'a> Message<'a> {
 
     /// Whether the role may be [guessed](Self::feed).
     pub(super) fn is_long(&self) -> bool {
-        self.content.is_some_and(|content| content.is_cut && content.raw.len() >= ROLE_GUESS_BYTES_MIN)
+        self.content.is_some_and(|content| content.is_cut && content.raw.len() >= GUESS_BYTES_MIN)
     }
 
     pub(super) fn is_from_user(&self) -> bool {
@@ -148,6 +154,8 @@ impl<'a> Message<'a> {
             (mark::TOOL_CALLS, &self.tool_calls),
             (mark::TOOL_CALL_ID, &self.tool_call_id),
             (mark::NAME, &self.name),
+            (mark::MESSAGE_TOOLS, &self.tools),
+            (mark::FUNCTION_CALL, &self.function_call),
         ];
         for (kind, value) in fields {
             let Some(value) = value.filter(|value| !value.is_cut_scalar()) else {
@@ -159,6 +167,8 @@ impl<'a> Message<'a> {
             match kind {
                 mark::IMAGE => feed_media_list(Media::Image, &value, sink),
                 mark::TOOL_CALLS => feed_tool_calls(&value, sink),
+                mark::MESSAGE_TOOLS => feed_message_tools(&value, sink),
+                mark::FUNCTION_CALL => feed_function_call(&value, sink),
                 _ => {
                     sink.mark(kind);
                     if kind == mark::CONTENT {
@@ -175,5 +185,5 @@ impl<'a> Message<'a> {
     }
 }
 
-/// From so many bytes on a content that is cut is taken to be the user's.
-const ROLE_GUESS_BYTES_MIN: usize = 16_384;
+/// From so many bytes on a content that is cut is taken to be the user's, and a part's text that is cut to be text.
+pub(super) const GUESS_BYTES_MIN: usize = 16_384;

@@ -76,6 +76,9 @@ impl OllamaGenerate<'_> {
         sink.text(b"user");
         sink.mark(mark::CONTENT);
         feed_text_or_json(prompt, sink);
+        if prompt.is_cut {
+            return;
+        }
         match self.images {
             None if is_open => return,
             Some(images) if images.kind == Kind::Array => {

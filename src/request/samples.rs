@@ -102,6 +102,24 @@ pub(super) const ODD: &[Sample] = &[
     },
     Sample { name: "rerank-odd", body: r#"{"query":{"content":[{"type":"text","text":"q"}]},"texts":[1,{},"a"]}"# },
     Sample { name: "ollama-generate-raw", body: r#"{"raw":true,"prompt":"p","suffix":"s","images":["aaaa"]}"# },
+    Sample {
+        name: "ollama-generate-images",
+        body: r#"{"system":"be brief","images":["aaaa"],"prompt":"hello world and more","suffix":"s"}"#,
+    },
+    Sample {
+        name: "chat-completions-old",
+        body: r#"{"messages":[{"role":"developer","content":"a","tools":[{"function":{"name":"f","description":"d"}},1]},
+        {"role":"user","content":{"type":"text","text":"b"}},{"role":"user","content":[{"image":"aaaa"},{"type":"audio","audio":{"data":"a"}},{"type":"video","video":["a","b"]}]},
+        {"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},{"role":"assistant","function_call":"f"}]}"#,
+    },
+    Sample {
+        name: "vllm-generate-kwargs",
+        body: r#"{"features":{"kwargs_data":{"image":["b"]},"mm_placeholders":null,"mm_hashes":{"image":["a"]}},"token_ids":[1,2]}"#,
+    },
+    Sample {
+        name: "responses-computer",
+        body: r#"{"input":[{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"aaaa"}}]}"#,
+    },
 ];
 
 /// All of them.

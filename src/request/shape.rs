@@ -1,7 +1,7 @@
 //! Objects whose keys may stand in any order: what is known of them is found first and fed in a fixed order.
 
 use super::content::feed_content;
-use super::json::{feed_json, feed_text, feed_text_or_json};
+use super::json::{feed_json, feed_text, feed_text_or_json, feed_unknown_json};
 use super::mark;
 use super::media::{Media, feed_media};
 use super::scan::{Halt, Kind, Scanner, Value};
@@ -186,7 +186,7 @@ fn feed_other(key: Text<'_>, value: &Value<'_>, sink: &mut impl PromptSink) {
     key.decode(|chunk| sink.text(chunk));
     if !value.is_cut_scalar() {
         sink.mark(mark::OTHER_VALUE);
-        feed_json(value, sink);
+        feed_unknown_json(value, sink);
     }
 }
 

@@ -219,7 +219,11 @@ fn each_format_is_fed_in_its_order() {
             r#"{"messages":[{"role":"user","content":[{"type":"document","title":"T","source":{"data":"text","media_type":"text/plain","type":"text"}}]}]}"#,
             "<2>user<3><32>text<8>T|!",
         ),
-        (Api::VllmGenerate, r#"{"token_ids":[97,98],"features":{"a": 1}}"#, "<36>{\"a\":1}<10>a\0\0\0b\0\0\0|!"),
+        (
+            Api::VllmGenerate,
+            r#"{"token_ids":[97,98],"features":{"mm_hashes": [1]}}"#,
+            "<36>{\"mm_hashes\":[1]}<10>a\0\0\0b\0\0\0|!",
+        ),
         (Api::Generate, r#"{"text":"a","session_params":{"id": 1},"lora_path":"l"}"#, "<25>l<27>{\"id\":1}<9>a|!"),
         (Api::Generate, r#"{"input_ids":[[97],[98]]}"#, "<10>a\0\0\0|!<10>b\0\0\0|"),
         (Api::Generate, r#"{"inputs":"a","parameters":{"adapter_id":"l"}}"#, "<25>l<9>a|!"),

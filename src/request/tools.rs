@@ -1,7 +1,8 @@
 //! Tool definitions and tool calls, in the forms that all APIs have in common.
 
+use super::json::feed_text_or_json;
 use super::mark;
-use super::scan::Value;
+use super::scan::{Kind, Scanner, Value};
 use super::shape::{Field, Form, Shape, feed_list};
 use crate::prefix::PromptSink;
 
@@ -15,6 +16,26 @@ use crate::prefix::PromptSink;
 pub(super) fn feed_tools(tools: &Value<'_>, sink: &mut impl PromptSink) {
     sink.mark(mark::TOOLS);
     feed_list(tools, mark::TOOL, &TOOL, sink);
+}
+
+/// Feeds the tool definitions that a message brings along.
+///
+/// Source: vLLM, `vllm/entrypoints/chat_utils.py`, developer messages.
+pub(super) fn feed_message_tools(tools: &Value<'_>, sink: &mut impl PromptSink) {
+    sink.mark(mark::MESSAGE_TOOLS);
+    feed_list(tools, mark::TOOL, &TOOL, sink);
+}
+
+/// Feeds a message's `function_call`.
+///
+/// Source: OpenAI API reference, "Create chat completion", assistant messages, `function_call` (deprecated).
+pub(super) fn feed_function_call(call: &Value<'_>, sink: &mut impl PromptSink) {
+    sink.mark(mark::FUNCTION_CALL);
+    if call.kind == Kind::Object {
+        let _ = CALLED.feed_next(&mut Scanner::new(call.raw), 1, sink);
+    } else {
+        feed_text_or_json(call, sink);
+    }
 }
 
 /// Feeds a message's tool calls.

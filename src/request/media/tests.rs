@@ -25,24 +25,24 @@ fn a_content_counts_as_many_bytes_as_its_tokens_have() {
         ("png, 1024 x 768", Media::Image, format!("{PNG_1024_768}{}", data(4_000)), 768),
         ("the same in a data URL", Media::Image, format!("data:image/png;base64,{PNG_1024_768}{}", data(4_000)), 768),
         ("image of an unknown kind", Media::Image, data(40_000), 225),
-        ("named image", Media::Image, "https://pictures.example/cat.jpg".to_owned(), 225),
+        ("named image", Media::Image, "https://pictures.example/cat.jpg".to_owned(), 32),
         ("named image, long", Media::Image, format!("https://pictures.example/?{}", data(9_000)), 225),
-        ("image that lies", Media::Image, PNG_1024_768.replace("AABAAAAAM", "P//AAAP//"), 32 * 8),
-        ("short name", Media::Image, "cat".to_owned(), 3 * 8),
+        ("image that lies", Media::Image, PNG_1024_768.replace("AABAAAAAM", "P//AAAP//"), 32),
+        ("short name", Media::Image, "cat".to_owned(), 3),
         ("no name", Media::Image, String::new(), 2),
         (
             "named sound",
             Media::Audio,
             "https://sounds.example/1234567890/1234567890/1234567890/1234567890/1234567890/1234567890/1234567890"
                 .to_owned(),
-            750,
+            99,
         ),
         ("sound of a minute at 16 KB a second", Media::Audio, data(1_280_000), 1_500),
         ("sound of three minutes", Media::Audio, data(3_600_000), TOKENS_MAX),
         ("film of a megabyte", Media::Video, data(1_398_104), 512),
-        ("named film", Media::Video, format!("https://films.example/{}", data(600)), 3_600),
+        ("named film", Media::Video, format!("https://films.example/{}", data(600)), 622),
         ("file of 40 KB", Media::File, data(54_616), 1_280),
-        ("named file", Media::File, "file-6F2ksmvXxt4VdoqmHRw6kL".to_owned(), 27 * 8),
+        ("named file", Media::File, "file-6F2ksmvXxt4VdoqmHRw6kL".to_owned(), 27),
     ];
     for (name, media, content, tokens) in cases {
         assert_eq!(fed_bytes(media, &content), tokens * TOKEN_BYTES, "{name}");
