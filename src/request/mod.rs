@@ -173,10 +173,10 @@ impl InferenceRequest<'_> {
 
     /// Feeds the prompt to `sink`, in the order in which the engine's chat template sees it.
     ///
-    /// A truncated body feeds a prefix of what the whole one would, without an end for the message that is cut. Three
+    /// A truncated body feeds a prefix of what the whole one would, without an end for the message that is cut. Four
     /// exceptions: what is fed before the messages (tools, a system prompt, an adapter) but stands behind them in the body
     /// and was not reached is missing, a key that is written twice counts as far as it was seen, and a role that stands
-    /// behind a long content that is cut is a guess.
+    /// behind a long content that is cut is a guess, as is that a long text of which the part's type was not reached is one.
     pub fn feed_prompt(&self, sink: &mut impl PromptSink) {
         match (&self.adapter_batch, self.adapter) {
             (Some(adapters), _) => feed_apart(mark::ADAPTER, adapters, sink),

@@ -130,10 +130,6 @@ fn sent(choices: &mut Choices<'_>) -> AdaptersPage {
     page
 }
 
-fn ids(fleet: &Fleet) -> impl Iterator<Item = WorkerId> {
-    (0..u16::try_from(fleet.len()).unwrap_or(u16::MAX)).map(WorkerId)
-}
-
 fn held(choices: &mut Choices<'_>) -> Vec<Held> {
     let workers = match choices.below(8) {
         0 => WORKERS_MAX + choices.below(3),
