@@ -136,12 +136,12 @@ async fn where_the_holder_is_down_another_is_asked_and_its_404_reaches_the_clien
     }
     let served = |worker: &WorkerSim| worker.stats().recent.iter().filter(|record| record.status == 200).count();
     let before = served(&world.workers[place]);
-    let mut conversations = [kept, Conversation::all()].concat();
-    // It has failed requests, so it is left alone for some seconds, and then tried again.
+    let mut conversations = all_go_on(&world, kept).await?;
+    // It has failed requests, so it is left alone for some seconds, and then tried again, with new conversations.
     let deadline = Instant::now() + WAIT_MAX;
     while served(&world.workers[place]) == before {
         assert!(Instant::now() < deadline, "it is used again");
-        conversations = all_go_on(&world, conversations).await?;
+        conversations = all_go_on(&world, Conversation::all()).await?;
     }
     all_go_on(&world, conversations).await?;
     world.end().await

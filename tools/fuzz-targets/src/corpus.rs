@@ -19,7 +19,7 @@ pub fn path(target: &str) -> PathBuf {
 /// The inputs of a target; none if it has no file yet.
 ///
 /// # Errors
-/// When the file cannot be read, or a line is none that [`write`] wrote.
+/// When the file cannot be read, or a line is none that [`write()`] wrote.
 pub fn read(target: &str) -> Result<Vec<Vec<u8>>> {
     let path = path(target);
     if !path.exists() {
