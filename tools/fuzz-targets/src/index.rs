@@ -16,6 +16,9 @@ const WORKERS: usize = 6;
 /// So few that a chain's own stretches never drive each other out of one page.
 const BLOCKS_OF_CHAIN_MAX: usize = 200;
 
+/// So many that what a run records fits in.
+const PAGES_THAT_ARE_NEVER_FULL: u32 = 1_024;
+
 /// More than a test can send: nothing is forgotten for its age.
 const CAPACITY_SPANS: u32 = 1 << 30;
 
@@ -26,7 +29,7 @@ const CAPACITY_SPANS: u32 = 1 << 30;
 /// he was ever sent; when a match or an odometer is out of bounds.
 pub fn index(data: &[u8]) {
     let mut choices = Choices::new(data);
-    let pages = [1, 2, 1_024][choices.below(3)];
+    let pages = [1, 2, PAGES_THAT_ARE_NEVER_FULL][choices.below(3)];
     let mut world = World {
         index: Index::new("warmroute/index/llm/", pages),
         pages,
@@ -35,6 +38,7 @@ pub fn index(data: &[u8]) {
         recorded: vec![Vec::new(); WORKERS],
         prefixes: HashMap::new(),
         is_damaged: false,
+        has_forgotten: false,
     };
     for now_s in 1..=STEPS_MAX {
         if choices.is_empty() {
@@ -64,6 +68,8 @@ struct World {
     /// The number of each different prefix: no two have the same hash, nor the same low bits of it.
     prefixes: HashMap<(u64, u8), u64>,
     is_damaged: bool,
+    /// Whether somebody has forgotten anything: see `forget`.
+    has_forgotten: bool,
 }
 
 impl World {
@@ -135,9 +141,14 @@ impl World {
         let after = self.matched(chain);
         if !self.is_damaged {
             assert!(after[worker] <= before[worker].min(from_bytes), "{before:?} {from_bytes} {after:?}");
+        }
+        // A worker that forgets less than it held, which no request does, is no holder of a stretch in the middle any more;
+        // where the last other one forgets it too, nobody's walk gets past it. The same comes of full pages.
+        if !self.is_damaged && !self.has_forgotten && self.pages == PAGES_THAT_ARE_NEVER_FULL {
             let is_other = |(other, _): &(usize, _)| *other != worker;
             let others = |matched: &[u64]| matched.iter().copied().enumerate().filter(is_other).collect::<Vec<_>>();
             assert_eq!(others(&after), others(&before), "nobody else forgets");
         }
+        self.has_forgotten = true;
     }
 }
