@@ -131,6 +131,7 @@ impl Stream {
         }
         if is_encoded {
             plugin.stats.count(Stat::BodyEncoded);
+            model::forward(&plugin, None);
         }
         self.ask.session = named_session(&plugin.router.config().session);
         if is_encoded || !self.wants_body(&plugin) {

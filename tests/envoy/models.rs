@@ -160,8 +160,11 @@ async fn the_model_chooses(world: &World) -> Result<()> {
 async fn the_bodys_model_chooses_the_route_and_a_clients_header_does_not() -> Result<()> {
     let world = world_with_aliases(json!([])).await?;
     the_model_chooses(&world).await?;
-    // Two names that no header may hold, a chat without a model, and no JSON; a request without a body has nothing to read.
-    assert_eq!(world.count("model_unread_total").await?, 4);
+    let compressed = [("content-encoding", "gzip")];
+    world.client().post(CHAT, &compressed, "compressed").await?;
+    // One that is compressed, two names that no header may hold, a chat without a model, and no JSON; a request without a
+    // body has nothing to read.
+    assert_eq!(world.count("model_unread_total").await?, 5);
     world.end().await
 }
 
