@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::{Router, session_hash};
-use crate::model::ModelAlias;
 use crate::prefix::{SkipLines, seed};
 use crate::request::{Api, InferenceRequest, ParseError, parse_with_or_without_prompt, top_text};
 use crate::response::response_hash;
@@ -132,8 +131,8 @@ impl Router {
     /// What an alias stands for in this conversation: told by its session, else by the root of its prompt, which all its
     /// turns share.
     fn alias_target(&mut self, spoken: &str, request: &InferenceRequest<'_>, session: Option<u64>) -> Option<String> {
-        let find = |alias: &&ModelAlias| alias.name == spoken;
-        let is_canary = self.config.models.iter().find(find)?.targets.len() > 1;
+        let place = self.config.models.iter().position(|alias| alias.name == spoken)?;
+        let is_canary = self.config.models.get(place)?.targets.len() > 1;
         let conversation = match session {
             Some(session) => session,
             None if is_canary => {
@@ -142,7 +141,7 @@ impl Router {
             }
             None => 0,
         };
-        Some(self.config.models.iter().find(find)?.pick(conversation)?.name.clone())
+        Some(self.config.models.get(place)?.pick(conversation)?.name.clone())
     }
 }
 

@@ -31,7 +31,9 @@ fn two_pools(bootstrap: &mut Value) {
         clusters.push(large);
     }
     let routes = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"];
-    let default = routes[0].clone();
+    let mut default = routes[0].clone();
+    // Room for what the plugin waits for and a whole read of the connection, as in `envoy/minimal.yaml`.
+    default["request_body_buffer_limit"] = (2 << 20).into();
     let mut to_large = default.clone();
     to_large["match"]["headers"] = json!([{ "name": HEADER, "string_match": { "exact": "large" } }]);
     to_large["route"]["cluster"] = "large".into();

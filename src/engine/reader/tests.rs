@@ -32,16 +32,7 @@ fn read_report(page: &[u8], dialect: &'static Dialect) -> Result<LoadReport, Pag
 
 #[test]
 fn series_fold_and_one_unreadable_series_voids_its_field() {
-    const EMPTY: LoadReport = LoadReport {
-        waiting: None,
-        running: None,
-        kv_usage: None,
-        block_tokens: None,
-        kv_blocks: None,
-        started_at_s: None,
-        adapters: Adapters::UNTOLD,
-        models: AdapterList::EMPTY,
-    };
+    const EMPTY: LoadReport = LoadReport::UNKNOWN;
     const ZERO: LoadReport = LoadReport { waiting: Some(0.0), ..EMPTY };
     const CASES: &[(&str, &str, LoadReport)] = &[
         ("sum", "w{e=\"0\"} 2\nw{e=\"1\"} 3\n", LoadReport { waiting: Some(5.0), ..EMPTY }),
