@@ -36,6 +36,7 @@ pub mod shared;
 pub mod stage;
 pub mod stats;
 pub mod time;
+pub mod trust;
 pub mod worker;
 
 #[cfg(target_os = "wasi")]

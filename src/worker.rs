@@ -12,6 +12,40 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(pub u16);
 
+/// What Envoy says of a worker in its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: Envoy was not asked, or not yet.
+    #[default]
+    Untold,
+    /// In the cluster and healthy.
+    Healthy,
+    /// In the cluster; to be used only where too few are healthy.
+    Degraded,
+    /// In the cluster, and unhealthy by an active check, by Envoy's outlier detection or by who told Envoy of it.
+    Unhealthy,
+    /// In the cluster to finish what it has: no new requests.
+    Draining,
+    /// Not in the cluster: Envoy would send its requests elsewhere.
+    Gone,
+}
+
+impl Standing {
+    const ALL: [Self; 6] = [Self::Untold, Self::Healthy, Self::Degraded, Self::Unhealthy, Self::Draining, Self::Gone];
+
+    /// Its number in pages.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The standing with this number; an unknown number tells nothing.
+    #[must_use]
+    pub fn from_code(code: u8) -> Self {
+        Self::ALL.get(usize::from(code)).copied().unwrap_or_default()
+    }
+}
+
 /// Workers of one pool, at the most: bounds the pages and every loop over workers.
 ///
 /// 512 is the largest pool that the marks of the project speak of.
@@ -82,6 +116,14 @@ mod tests {
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
     use super::*;
+
+    #[test]
+    fn a_standing_comes_back_by_its_number_and_an_unknown_number_tells_nothing() {
+        for standing in Standing::ALL {
+            assert_eq!(Standing::from_code(standing.code()), standing);
+        }
+        assert_eq!(Standing::from_code(6), Standing::Untold);
+    }
 
     #[test]
     fn the_cache_holds_its_blocks_times_their_tokens() {

@@ -3,26 +3,35 @@
 //! What may be written is declared once, in this file and beside each policy; parsing, error texts and the reference
 //! page (docs/configuration.md) all come from those declarations.
 
+mod discovery;
 pub mod error;
+mod health;
 mod models;
 mod poll;
 mod pool;
 pub mod reader;
 mod request;
+mod trust;
 mod wire;
 
+pub use discovery::DiscoveryConfig;
 pub use error::ConfigError;
+pub use health::HealthConfig;
 pub use poll::PollConfig;
 pub use pool::{MetricsConfig, PoolConfig, WorkerConfig};
 pub use reader::{KeyDoc, Section};
 pub use request::RequestConfig;
+pub use trust::{DirectMode, FailureMode, Secret, TrustConfig};
 
 use crate::model::ModelAlias;
 use crate::schedule::{POLICIES, Policy};
+use discovery::read_discovery;
+use health::read_health;
 use models::read_models;
 use poll::read_poll;
 use pool::read_pool;
 use request::read_request;
+use trust::{read_direct_mode, read_failure_mode, read_trust};
 
 /// All that the operator decides.
 #[derive(Debug)]
@@ -33,8 +42,18 @@ pub struct Config {
     pub other_policy: Option<usize>,
     /// The pools, at least one, each with another cluster.
     pub pools: Vec<PoolConfig>,
+    /// How workers are found where no list names them.
+    pub discovery: DiscoveryConfig,
     /// How workers are scraped.
     pub poll: PollConfig,
+    /// When a worker is taken out of use.
+    pub health: HealthConfig,
+    /// Who may say where a request goes.
+    pub trust: TrustConfig,
+    /// What becomes of what they say.
+    pub direct_mode: DirectMode,
+    /// What becomes of a request for which nothing can be decided.
+    pub failure_mode: FailureMode,
     /// What of a request is read.
     pub request: RequestConfig,
     /// Names of models that are replaced in the body.
@@ -156,6 +175,10 @@ fn read_config(section: &mut Section<'_>) -> Config {
         policies.push(NamedPolicy { route_name: String::new(), name: FALLBACK_POLICY.name, policy });
         policies.len() - 1
     });
+    let discovery = section.section("discovery", "how workers are found where no list names them", read_discovery);
+    if section.is_clean() && !discovery.is_on() && pools.iter().any(|pool| pool.workers.is_empty()) {
+        section.refuse("discovery", "an object with the cluster of Envoy's admin endpoint, as a pool has no workers");
+    }
     Config {
         policies,
         other_policy,
@@ -170,7 +193,12 @@ fn read_config(section: &mut Section<'_>) -> Config {
             "gateways that send requests to these workers, this one included: counts until scrapes show how much of the load is others'",
         ),
         pools,
+        discovery,
         poll: section.section("poll", "how workers are asked for their load", read_poll),
+        health: section.section("health", "when a worker is taken out of use for its failures", read_health),
+        trust: section.section("trust", "who may say where a request goes; by default nobody", read_trust),
+        direct_mode: read_direct_mode(section),
+        failure_mode: read_failure_mode(section),
         request,
         response_headers: section.bool(
             "responseHeaders",

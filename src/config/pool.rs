@@ -10,8 +10,10 @@ use crate::worker::WORKERS_MAX;
 pub struct PoolConfig {
     /// The Envoy cluster whose requests it serves.
     pub cluster: String,
-    /// Its workers, with different addresses.
+    /// Its workers, with different addresses; none: they are those of the cluster, as Envoy tells.
     pub workers: Vec<WorkerConfig>,
+    /// Addresses of workers that get no new requests.
+    pub draining: Vec<String>,
     /// The models whose requests are routed to its cluster by the header that tells the model.
     pub models: Vec<String>,
     /// What they run.
@@ -43,6 +45,8 @@ pub struct WorkerConfig {
 pub struct MetricsConfig {
     /// The path of the metrics page; `None`: the one of all pools.
     pub path: Option<String>,
+    /// Their port, where it is not the worker's and the workers are discovered.
+    pub port: Option<u16>,
     /// Series that tell a field instead of the engine's own.
     pub renamed: Vec<(Field, Series)>,
 }
@@ -50,14 +54,19 @@ pub struct MetricsConfig {
 pub(super) fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig {
     let cluster =
         section.required_string("cluster", 1..=NAME_BYTES_MAX, "the name of the Envoy cluster that the pool is");
-    let workers =
-        section.list("workers", 1..=WORKERS_MAX, "the workers; the cluster has the same endpoints", read_worker);
+    let workers = section.list(
+        "workers",
+        0..=WORKERS_MAX,
+        "the workers; the cluster has the same endpoints. None: whatever endpoints the cluster has, by `discovery`",
+        read_worker,
+    );
     refuse_repeated(
         section,
         "workers",
         workers.iter().map(|worker| worker.address.as_str()),
         "workers with different addresses",
     );
+    let draining = read_draining(section);
     let models = section.strings(
         "models",
         &[],
@@ -71,10 +80,13 @@ pub(super) fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig 
         "where the workers' metrics are called otherwise than the engine calls them: a metric's whole name, or one of its series as in `name{label=\"value\"}`, which then counts instead of the engine's own",
         read_metrics,
     );
+    if section.is_clean() && metrics.port.is_some() && !workers.is_empty() {
+        section.refuse("metrics", "without port where workers are listed: they have metricsAddress");
+    }
     if section.is_clean() && engine == Engine::Silent && metrics != MetricsConfig::default() {
         section.refuse("metrics", "absent where engine is none: its workers are never asked");
     }
-    PoolConfig { cluster, workers, models, engine, metrics }
+    PoolConfig { cluster, workers, draining, models, engine, metrics }
 }
 
 fn read_worker(section: &mut Section<'_>, _index: usize) -> WorkerConfig {
@@ -96,6 +108,21 @@ fn read_worker(section: &mut Section<'_>, _index: usize) -> WorkerConfig {
         "only series of this data-parallel rank count (label `engine` in vLLM and LMDeploy, `dp_rank` in SGLang and Dynamo), and those that tell no rank; if absent, all ranks of the page together are the worker",
     );
     WorkerConfig { address, metrics_address, data_parallel_rank }
+}
+
+fn read_draining(section: &mut Section<'_>) -> Vec<String> {
+    let written = section.strings(
+        "draining",
+        &[],
+        0..=WORKERS_MAX,
+        1..=ADDRESS_BYTES_MAX,
+        "addresses of workers that get no new requests: what they have they finish. They may be in `workers` or not",
+    );
+    let addresses: Option<Vec<String>> = written.iter().map(|text| parse_address(text)).collect();
+    addresses.unwrap_or_else(|| {
+        section.refuse("draining", "a list of IP:port or [IPv6]:port");
+        Vec::new()
+    })
 }
 
 fn read_engine(section: &mut Section<'_>) -> Engine {
@@ -121,6 +148,11 @@ fn read_metrics(section: &mut Section<'_>) -> MetricsConfig {
         0..=NAME_BYTES_MAX,
         "the path of the metrics page; empty: `poll.path`. TensorRT-LLM's server has it at `/prometheus/metrics`",
     );
+    let port = section.optional_u32(
+        "port",
+        1..=65_535,
+        "the port of the metrics of workers that are discovered; if absent, the one that takes requests",
+    );
     let mut renamed = Vec::new();
     for (key, field, doc) in RENAMED {
         let text = section.string(key, "", 0..=NAME_BYTES_MAX, doc);
@@ -130,7 +162,11 @@ fn read_metrics(section: &mut Section<'_>) -> MetricsConfig {
             None => section.refuse(key, "a metric's whole name, as in name or name{label=\"value\"}"),
         }
     }
-    MetricsConfig { path: Some(path).filter(|path| !path.is_empty()), renamed }
+    MetricsConfig {
+        path: Some(path).filter(|path| !path.is_empty()),
+        port: port.and_then(|port| u16::try_from(port).ok()),
+        renamed,
+    }
 }
 
 /// What can be called otherwise.

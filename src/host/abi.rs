@@ -86,6 +86,17 @@ mod imports {
             value_bytes: usize,
         ) -> u32;
         pub(super) fn proxy_remove_header_map_value(map: u32, name: *const u8, name_bytes: usize) -> u32;
+        pub(super) fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, data_bytes: *mut usize) -> u32;
+        pub(super) fn proxy_send_local_response(
+            status: u32,
+            details: *const u8,
+            details_bytes: usize,
+            body: *const u8,
+            body_bytes: usize,
+            headers: *const u8,
+            headers_bytes: usize,
+            grpc_status: i32,
+        ) -> u32;
         pub(super) fn proxy_get_property(
             path: *const u8,
             path_bytes: usize,
@@ -266,6 +277,39 @@ pub(super) fn set_header(map: HeaderMap, name: &str, value: &str) -> bool {
     };
     call.end(value.len());
     status == STATUS_OK
+}
+
+/// All headers, each value apart: the number of pairs, all lengths, then names and values, each ended by a zero byte. No
+/// bytes if there are none.
+pub(super) fn header_pairs(map: HeaderMap) -> Vec<u8> {
+    let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
+    let call = stage::call(HostCall::GetHeader);
+    // SAFETY: the host writes a pointer and a length to valid places.
+    let status = unsafe { imports::proxy_get_header_map_pairs(map as u32, &raw mut data, &raw mut data_bytes) };
+    call.end(data_bytes);
+    if status == STATUS_OK { take(data, data_bytes) } else { Vec::new() }
+}
+
+/// Answers the request in the host's own name, at most once for each stream; `details` is what access logs tell.
+pub(super) fn reply(status: u32, details: &str, headers: &[(&str, &str)], body: &str) -> bool {
+    const NO_GRPC_STATUS: i32 = -1;
+    let headers = serialize_headers(headers);
+    let call = stage::call(HostCall::Other);
+    // SAFETY: all are live slices; the host only reads.
+    let result = unsafe {
+        imports::proxy_send_local_response(
+            status,
+            details.as_ptr(),
+            details.len(),
+            body.as_ptr(),
+            body.len(),
+            headers.as_ptr(),
+            headers.len(),
+            NO_GRPC_STATUS,
+        )
+    };
+    call.end(body.len());
+    result == STATUS_OK
 }
 
 /// Removes all values of a header.

@@ -9,6 +9,7 @@ use crate::config::{Config, PollConfig, PoolConfig};
 use crate::rng::mix;
 use crate::router::Router;
 use crate::shared::store::{Version, update};
+use crate::shared::{LAYOUT, LAYOUT_KEY};
 use crate::stats::Stat;
 use crate::time::Timestamp;
 use crate::worker::DatedReport;
@@ -51,6 +52,10 @@ impl Plugin {
         let now = abi::now();
         let owner = draw_owner(now);
         let stats = Stats::define(config.pools.iter().map(|pool| pool.cluster.as_str()));
+        if let Some(before) = enter_layout() {
+            log::info!("shared pages have layout {LAYOUT} now and had {before} before: caches are learned anew");
+            stats.count(Stat::LayoutChanges);
+        }
         let pools = config.pools.iter().map(|pool| PoolPages::new(fingerprint(pool, &config.poll))).collect();
         let router = Router::new(config, owner, mix(owner ^ now.as_ns()));
         let mut plugin = Self { router, stats, pools, wrote_slots_at: now };
@@ -109,6 +114,17 @@ impl PoolPages {
 /// Equal for configurations that poll the same workers in the same way.
 fn fingerprint(pool: &PoolConfig, poll: &PollConfig) -> u64 {
     xxh3_64(format!("{pool:?} {poll:?}").as_bytes())
+}
+
+/// Notes that pages of this layout are in use; returns the other one that was before.
+fn enter_layout() -> Option<u16> {
+    let entered = update(&mut SharedData, LAYOUT_KEY, |bytes| {
+        let before = bytes.and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
+        let is_same = before == Some(LAYOUT);
+        Ok(((!is_same).then(|| LAYOUT.to_le_bytes().to_vec()), before.filter(|_| !is_same)))
+    });
+    // Of several VMs that begin at once only the one whose write counts tells of it.
+    entered.ok().and_then(|(before, is_stored)| before.filter(|_| is_stored))
 }
 
 /// A number that no other plugin of this Envoy has, larger than those of all older ones: the next of a counter in shared

@@ -49,6 +49,9 @@ impl Stats {
             }
         };
         set(PoolGauge::InflightRequests, status.requests.into());
+        set(PoolGauge::Workers, status.workers.into());
+        set(PoolGauge::DrainingWorkers, status.draining_workers.into());
+        set(PoolGauge::EjectedWorkers, status.ejected_workers.into());
         set(PoolGauge::AvailableWorkers, status.available_workers.into());
         set(PoolGauge::KnownWorkers, status.known_workers.into());
         set(PoolGauge::ReportAgeMsMax, status.report_age_ms_max);

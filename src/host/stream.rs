@@ -3,6 +3,7 @@
 mod answer;
 mod headers;
 mod model;
+mod refuse;
 
 use std::cell::RefCell;
 use std::rc::Rc;

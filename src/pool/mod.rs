@@ -119,7 +119,13 @@ impl PageKeys {
 pub struct PoolStatus {
     /// Requests in flight, all VMs.
     pub requests: u32,
-    /// Workers that answer their scrapes (or were never scraped).
+    /// Workers of the pool.
+    pub workers: u32,
+    /// Workers that get no new requests.
+    pub draining_workers: u32,
+    /// Workers out of use for their failed requests.
+    pub ejected_workers: u32,
+    /// Workers in use.
     pub available_workers: u32,
     /// Workers whose load is known.
     pub known_workers: u32,

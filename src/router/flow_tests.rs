@@ -8,6 +8,7 @@ use crate::exchange::{Answerer, Exchange, Source};
 use crate::request::Api;
 use crate::response::Usage;
 use crate::schedule::{Branch, Decision};
+use crate::shared::PageKind;
 use crate::shared::fleet::Fleet;
 use crate::shared::learned::{LearnedPage, LearnedWorker};
 use crate::shared::store::MemoryStore;
@@ -245,7 +246,7 @@ fn answers_correct_how_much_a_cache_keeps_and_how_many_bytes_make_a_token() {
     // others is 6,250.
     let factor = gateway.learned(WorkerId(0)).capacity_factor;
     assert!((0.2..0.6).contains(&factor), "{factor}");
-    let page = gateway.store.get("warmroute/learned/llm").0;
+    let page = gateway.store.get(&PageKind::Learned.key("llm")).0;
     let bytes_per_token = LearnedPage::open(page).unwrap().bytes_per_token();
     assert!((3.0..3.6).contains(&bytes_per_token), "{bytes_per_token}");
 }
@@ -267,15 +268,15 @@ fn an_answer_without_a_number_means_none_only_from_an_engine_that_tells() {
 #[test]
 fn pages_of_a_newer_version_are_left_alone_and_requests_are_routed_all_the_same() {
     let mut gateway = Gateway::hybrid(3);
-    for (page, magic) in [("inflight", b"WRIN"), ("learned", b"WRLN"), ("trunk", b"WRTR")] {
+    for (page, magic) in [(PageKind::Inflight, b"WRIN"), (PageKind::Learned, b"WRLN"), (PageKind::Trunk, b"WRTR")] {
         let bytes = [magic.as_slice(), &[0xff, 0x7f]].concat();
-        assert!(gateway.store.set(&format!("warmroute/{page}/llm"), &bytes, 0));
+        assert!(gateway.store.set(&page.key("llm"), &bytes, 0));
     }
     gateway.serve(&text("a prompt", 4_000));
     let incidents = gateway.routers[0].take_incidents();
     assert!(incidents.newer >= 3, "{incidents:?}");
-    for page in ["inflight", "learned", "trunk"] {
-        assert_eq!(gateway.store.get(&format!("warmroute/{page}/llm")).0.unwrap().len(), 6, "{page}");
+    for page in [PageKind::Inflight, PageKind::Learned, PageKind::Trunk] {
+        assert_eq!(gateway.store.get(&page.key("llm")).0.unwrap().len(), 6, "{page:?}");
     }
 }
 
@@ -284,7 +285,7 @@ fn a_policy_that_needs_no_prompt_neither_reads_nor_writes_the_index() {
     let mut gateway = Gateway::new(3, 1, r#""least-load""#);
     gateway.serve(&text("a prompt", 4_000));
     let keys: Vec<String> = gateway.store.iter().map(|(key, _)| key.to_owned()).collect();
-    assert_eq!(keys, ["warmroute/inflight/llm"]);
+    assert_eq!(keys, [PageKind::Inflight.key("llm")]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::*;
 use crate::exchange::{Exchange, Source};
 use crate::request::Api;
 use crate::schedule::Branch;
+use crate::shared::PageKind;
 use crate::shared::fleet::Fleet;
 use crate::shared::learned::LearnedPage;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
@@ -172,7 +173,7 @@ fn a_length_that_is_only_announced_keeps_nobody_away_and_spoils_no_average() {
         gateway.routers[0].read_prompt(Api::Completions, &Body::cut(body.as_bytes(), Some(u64::MAX)), None).unwrap();
     let ask = Ask { is_read: true, prompt_bytes: reading.prompt_bytes, ..Ask::default() };
     gateway.routers[0].decide(&mut gateway.store, &ask, &mut exchange, NOW).unwrap();
-    let page = LearnedPage::open(gateway.store.get("warmroute/learned/llm").0).unwrap();
+    let page = LearnedPage::open(gateway.store.get(&PageKind::Learned.key("llm")).0).unwrap();
     assert!(page.uncached_tokens() < 2_000.0, "{}", page.uncached_tokens());
     assert!(exchange.prompt().tokens <= 400_000);
 }
@@ -208,7 +209,7 @@ fn credit_that_moves_carries_no_other_requests_match() {
 fn with_a_learned_page_of_a_newer_version_the_index_still_tells() {
     let mut gateway = Gateway::hybrid(4);
     let newer = [b"WRLN".as_slice(), &[0xff, 0x7f]].concat();
-    assert!(gateway.store.set("warmroute/learned/llm", &newer, 0));
+    assert!(gateway.store.set(&PageKind::Learned.key("llm"), &newer, 0));
     let prompt = text("a prompt", 4_000);
     gateway.serve(&prompt);
     assert_eq!(gateway.serve(&prompt).1, Branch::Warm);

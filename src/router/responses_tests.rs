@@ -9,6 +9,7 @@ use crate::exchange::{Exchange, Source};
 use crate::request::Api;
 use crate::response::response_hash;
 use crate::schedule::{Branch, Decision};
+use crate::shared::PageKind;
 use crate::shared::fleet::Fleet;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
 
@@ -197,7 +198,7 @@ fn pages_of_a_newer_version_are_left_alone_and_follow_ups_are_routed_all_the_sam
     let mut gateway = Gateway::new(4, 1, r#""round-robin""#);
     let newer = [b"WRRE".as_slice(), &[0xff, 0x7f]].concat();
     for page in 0..crate::shared::responses::PAGES {
-        assert!(gateway.store.set(&format!("warmroute/responses/llm/{page}"), &newer, 0));
+        assert!(gateway.store.set(&format!("{}/{page}", PageKind::Responses.key("llm")), &newer, 0));
     }
     gateway.routers[0].note_response(&mut gateway.store, 0, WorkerId(2), hash("resp_1"));
     let (_, decision) = ask(&mut gateway, 0, "and now?", Some("resp_1"));

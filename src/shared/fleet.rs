@@ -7,7 +7,7 @@ mod page;
 
 use super::adapters::{AdaptersPage, Sending};
 use crate::time::Timestamp;
-use crate::worker::{AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, WORKERS_MAX, WorkerId};
+use crate::worker::{AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, Standing, WORKERS_MAX, WorkerId};
 
 /// A worker that no configuration has named for this long may lose its row to another: where pods come and go under new
 /// addresses the page stays as small as the pool.
@@ -55,6 +55,12 @@ pub struct FleetWorker {
     pub in_flight_at_report: u32,
     /// Those of them whose first byte had not come.
     pub prefilling_at_report: u32,
+    /// What Envoy says of it in its cluster.
+    pub standing: Standing,
+    /// Its priority level in Envoy's cluster: 0 is used first.
+    pub priority: u8,
+    /// Hash of the name that Envoy has for it beside its address (a host name); `None` if it has none.
+    pub name_hash: Option<u64>,
     seen_at: Timestamp,
 }
 
@@ -246,6 +252,9 @@ impl FleetWorker {
             loaded: AdapterList::EMPTY,
             in_flight_at_report: 0,
             prefilling_at_report: 0,
+            standing: Standing::Untold,
+            priority: 0,
+            name_hash: None,
             seen_at,
         }
     }

@@ -5,21 +5,26 @@
 //!
 //! | key | page | who writes |
 //! |---|---|---|
-//! | `warmroute/fleet/<pool>` | [`fleet`]: the workers, their last reports and health | every VM its configured workers' rows, the lease holder what scrapes bring |
-//! | `warmroute/inflight/<pool>` | [`inflight`]: requests in flight, per VM and worker | every VM its own slot |
-//! | `warmroute/lease/<pool>` | [`lease`]: which VM polls the pool | whoever holds or takes it |
-//! | `warmroute/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
-//! | `warmroute/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, every 5 ms at the most |
-//! | `warmroute/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
-//! | `warmroute/responses/<pool>/<page>` | [`responses`]: which worker holds which response of the Responses API | every VM, with each such answer |
-//! | `warmroute/adapters/<pool>` | [`adapters`]: which LoRA adapters' requests were sent where of late | every VM, with each decision for an adapter |
+//! | `warmroute/<layout>/fleet/<pool>` | [`fleet`]: the workers, their last reports and health | every VM its configured workers' rows, the lease holder what scrapes bring and what Envoy tells of its cluster |
+//! | `warmroute/<layout>/inflight/<pool>` | [`inflight`]: requests in flight, per VM and worker | every VM its own slot |
+//! | `warmroute/<layout>/lease/<pool>` | [`lease`]: which VM polls the pool | whoever holds or takes it |
+//! | `warmroute/<layout>/trunk/<pool>` | [`trunk`]: which prefixes everybody shares | every VM, best effort |
+//! | `warmroute/<layout>/learned/<pool>` | [`learned`]: what answers have taught of the workers' caches | every VM, every 5 ms at the most |
+//! | `warmroute/<layout>/index/<pool>/<page>` | [`crate::index`]: which worker has seen which prompt | every VM, with each decision |
+//! | `warmroute/<layout>/responses/<pool>/<page>` | [`responses`]: which worker holds which response of the Responses API | every VM, with each such answer |
+//! | `warmroute/<layout>/adapters/<pool>` | [`adapters`]: which LoRA adapters' requests were sent where of late | every VM, with each decision for an adapter |
+//! | `warmroute/layout` | a number: the layout of the pages that were used last | every VM when configured, if it is another one |
 //! | `warmroute/owners` | a counter: the VMs' numbers, by age | every VM when configured |
 //!
 //! The pool is part of the lease's key too: two plugins with different pools may share one namespace (Istio gives all
 //! plugins the empty `vm_id`), and a lease that one of them holds must not keep the other's workers unpolled.
 //!
-//! During a swap, old and new code read the same bytes. Each page starts with a magic number and a version:
-//! an older or unreadable page is begun anew (but of the fleet page, by which others go, also the version before is read), a newer one is left alone and the VM goes on with what it knows itself.
+//! During a swap, old and new code read the same bytes. Pages speak of each other (rows go by the fleet page's ids), so they
+//! change together: all of them stand under the number of their [`LAYOUT`]. A binary with another layout begins its own pages
+//! and leaves the others alone; one that is rolled back finds its own as it left them, and old streams go on in theirs.
+//! That is counted (`warmroute_layout_changes_total`), for what was known of the caches is learned anew. Within a layout each
+//! page starts with a magic number and a version, should two builds ever differ unawares: an older or unreadable page is begun
+//! anew, a newer one is left alone and the VM goes on with what it knows itself.
 //! The pages turn bytes into values and back. Where they are kept is a [`store`], an argument.
 
 pub mod adapters;
@@ -35,6 +40,12 @@ use std::fmt;
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The layout of all pages together. It goes up with every change of what any page's bytes mean.
+pub const LAYOUT: u16 = if cfg!(feature = "rehearsal") { 3 } else { 2 };
+
+/// Where the layout stands that was used last.
+pub const LAYOUT_KEY: &str = "warmroute/layout";
 
 /// The kinds of page that a pool has in shared data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +82,7 @@ impl PageKind {
             Self::Responses => "responses",
             Self::Trunk => "trunk",
         };
-        ["warmroute/", kind, "/", pool].concat()
+        format!("warmroute/{LAYOUT}/{kind}/{pool}")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::refuse::REASON_HEADER;
 use super::{DESTINATION_HEADER, Stage, Stream, destinations};
 use crate::exchange::{Answerer, Source};
 use crate::host::abi::{self, Buffer, HeaderMap};
@@ -79,7 +80,7 @@ impl Stream {
         if let Some(decision) = self.exchange.decision() {
             let picks = destinations(plugin, self.ask.pool, decision);
             abi::set_header(HeaderMap::Response, "x-warmroute-picks", &picks);
-            abi::set_header(HeaderMap::Response, "x-warmroute-reason", decision.branch.name());
+            abi::set_header(HeaderMap::Response, REASON_HEADER, decision.branch.name());
         }
     }
 

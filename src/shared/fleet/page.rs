@@ -6,13 +6,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::super::{PageError, Preamble};
 use super::{Fleet, FleetWorker};
 use crate::time::Timestamp;
-use crate::worker::{ADAPTERS_LISTED_MAX, AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, WORKERS_MAX};
+use crate::worker::{
+    ADAPTERS_LISTED_MAX, AdapterHash, AdapterList, Adapters, DatedReport, LoadReport, Standing, WORKERS_MAX,
+};
 
-const PREAMBLE: Preamble = Preamble::new(*b"WRFL", 3);
-
-/// The version before had rows that end earlier. It is read, for other pages go by this one's ids and generations: were
-/// those given anew, what is in flight and what was learned would be taken for other workers'.
-const PREAMBLE_BEFORE: Preamble = Preamble::new(*b"WRFL", 2);
+const PREAMBLE: Preamble = Preamble::new(*b"WRFL", 4);
 
 /// Longest address text kept: `[` 45 characters of IPv6 `]:65535`, rounded up.
 const ADDRESS_BYTES: usize = 64;
@@ -33,15 +31,6 @@ struct Header {
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Row {
-    told: RowBefore,
-    loaded_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
-    models: AdapterColumn<MODELS_MAX>,
-}
-
-/// All of a row in the version before.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RowBefore {
     address: [u8; ADDRESS_BYTES],
     address_bytes: u8,
     has_report: u8,
@@ -57,6 +46,13 @@ struct RowBefore {
     adapters_max: U16,
     running_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
     waiting_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
+    loaded_adapters: AdapterColumn<ADAPTERS_LISTED_MAX>,
+    models: AdapterColumn<MODELS_MAX>,
+    /// See [`Standing::code`].
+    standing: u8,
+    priority: u8,
+    /// 0 = not told.
+    name_hash: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -74,13 +70,7 @@ impl Fleet {
     /// [`PageError::Newer`] when a later version of the plugin wrote it.
     pub fn decode(bytes: Option<&[u8]>) -> Result<Self, PageError> {
         let bytes = bytes.unwrap_or_default();
-        let workers = if PREAMBLE.matches(bytes)? {
-            workers_of(bytes, FleetWorker::from_row)
-        } else if PREAMBLE_BEFORE.matches(bytes)? {
-            workers_of(bytes, FleetWorker::from_row_before)
-        } else {
-            None
-        };
+        let workers = if PREAMBLE.matches(bytes)? { workers_of(bytes) } else { None };
         let (Some(workers), Ok((header, _))) = (workers, Header::ref_from_prefix(bytes)) else {
             return Ok(Self::default());
         };
@@ -108,28 +98,16 @@ impl Fleet {
     }
 }
 
-/// The workers of a page whose rows are as `worker_of` takes them; `None` if its length does not fit its header.
-fn workers_of<R>(bytes: &[u8], worker_of: impl Fn(&R) -> FleetWorker) -> Option<Vec<FleetWorker>>
-where
-    R: FromBytes + KnownLayout + Immutable + Unaligned,
-{
+/// The workers of a page; `None` if its length does not fit its header.
+fn workers_of(bytes: &[u8]) -> Option<Vec<FleetWorker>> {
     let (header, rows) = Header::ref_from_prefix(bytes).ok()?;
-    let rows = <[R]>::ref_from_bytes(rows).ok()?;
+    let rows = <[Row]>::ref_from_bytes(rows).ok()?;
     let is_whole = rows.len() == usize::from(header.workers.get()) && rows.len() <= WORKERS_MAX;
-    is_whole.then(|| rows.iter().map(worker_of).collect())
+    is_whole.then(|| rows.iter().map(FleetWorker::from_row).collect())
 }
 
 impl FleetWorker {
     fn from_row(row: &Row) -> Self {
-        let mut worker = Self::from_row_before(&row.told);
-        worker.loaded = row.loaded_adapters.to_list();
-        if let Some(dated) = &mut worker.report {
-            dated.report.models = row.models.to_list();
-        }
-        worker
-    }
-
-    fn from_row_before(row: &RowBefore) -> Self {
         let address = row.address.get(..usize::from(row.address_bytes)).unwrap_or_default();
         let [waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s] =
             row.numbers.map(|number| Some(number.get()).filter(|number| !number.is_nan()));
@@ -146,7 +124,7 @@ impl FleetWorker {
             kv_blocks,
             started_at_s,
             adapters,
-            models: AdapterList::EMPTY,
+            models: row.models.to_list(),
         };
         let taken_at = Timestamp::from_ns(row.taken_ns.get());
         Self {
@@ -154,10 +132,13 @@ impl FleetWorker {
             generation: row.generation.get(),
             scrape_failures: row.scrape_failures.get(),
             report: (row.has_report != 0).then_some(DatedReport { taken_at, report }),
-            loaded: AdapterList::EMPTY,
+            loaded: row.loaded_adapters.to_list(),
             in_flight_at_report: row.in_flight_at_report.get(),
             prefilling_at_report: row.prefilling_at_report.get(),
             seen_at: Timestamp::from_ns(row.seen_ns.get()),
+            standing: Standing::from_code(row.standing),
+            priority: row.priority,
+            name_hash: Some(row.name_hash.get()).filter(|&hash| hash != 0),
         }
     }
 
@@ -171,7 +152,7 @@ impl FleetWorker {
         let dated = self.report.unwrap_or_default();
         let LoadReport { waiting, running, kv_usage, block_tokens, kv_blocks, started_at_s, adapters, models } =
             dated.report;
-        let told = RowBefore {
+        Row {
             address,
             address_bytes,
             has_report: u8::from(self.report.is_some()),
@@ -186,8 +167,12 @@ impl FleetWorker {
             adapters_max: U16::new(adapters.max.unwrap_or_default()),
             running_adapters: AdapterColumn::of(&adapters.running),
             waiting_adapters: AdapterColumn::of(&adapters.waiting),
-        };
-        Row { told, loaded_adapters: AdapterColumn::of(&self.loaded), models: AdapterColumn::of(&models) }
+            loaded_adapters: AdapterColumn::of(&self.loaded),
+            models: AdapterColumn::of(&models),
+            standing: self.standing.code(),
+            priority: self.priority,
+            name_hash: U64::new(self.name_hash.unwrap_or_default()),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use warmroute::request::Api;
 use warmroute::response::Usage;
 use warmroute::router::{Ask, Body, Router};
 use warmroute::schedule::POLICIES;
+use warmroute::shared::PageKind;
 use warmroute::shared::fleet::Fleet;
 use warmroute::shared::inflight::{Held, InflightPage};
 use warmroute::shared::store::{MemoryStore, Store};
@@ -185,7 +186,7 @@ impl World {
             assert!(held.iter().all(|held| *held == Held::default()), "still held: {held:?}");
             router.flush(&mut self.store, 0, self.now);
         }
-        let (page, _) = self.store.get("warmroute/inflight/llm");
+        let (page, _) = self.store.get(&PageKind::Inflight.key("llm"));
         let Ok(page) = InflightPage::open(page) else { return };
         let mut totals = vec![Held::default(); self.workers];
         page.add_up(u64::MAX, &[], self.now, &mut totals);

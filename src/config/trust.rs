@@ -1,0 +1,131 @@
+//! Which requests may say where they go, and what becomes of what they say.
+
+use std::fmt;
+
+use super::reader::Section;
+use super::{NAME_BYTES_MAX, read_header_name};
+use crate::trust::AddressRange;
+
+/// What makes a request a trusted one; any of them is enough, and by default there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustConfig {
+    /// Addresses of callers.
+    pub source_ranges: Vec<AddressRange>,
+    /// Whether the metadata of route or listener may say so.
+    pub metadata: bool,
+    /// The request header that carries a secret; empty = none.
+    pub secret_header: String,
+    /// The secrets that count.
+    pub secrets: Vec<Secret>,
+}
+
+impl TrustConfig {
+    /// Whether no request is trusted, whatever it says.
+    #[must_use]
+    pub const fn is_nobody(&self) -> bool {
+        self.source_ranges.is_empty() && !self.metadata && self.secrets.is_empty()
+    }
+}
+
+/// A shared secret. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// What becomes of a trusted request's wish for a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectMode {
+    /// A wish that cannot be fulfilled is ignored.
+    #[default]
+    Soft,
+    /// Such a request is answered 503.
+    Strict,
+}
+
+/// What becomes of a request for which nothing can be decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailureMode {
+    /// Envoy's fallback policy chooses its worker.
+    #[default]
+    Open,
+    /// It is answered 503.
+    Closed,
+}
+
+pub(super) fn read_trust(section: &mut Section<'_>) -> TrustConfig {
+    let ranges = section.strings(
+        "sourceRanges",
+        &[],
+        0..=RANGES_MAX,
+        1..=NAME_BYTES_MAX,
+        "callers at these addresses are trusted, as in `10.1.0.0/16` or `2001:db8::/32`. The address is the one that Envoy takes for the caller's: set `use_remote_address` in the listener, or a client writes it itself into `x-forwarded-for`",
+    );
+    let source_ranges: Option<Vec<AddressRange>> = ranges.iter().map(|text| AddressRange::parse(text)).collect();
+    if source_ranges.is_none() {
+        section.refuse("sourceRanges", "a list of ranges as in 10.1.0.0/16, without bits behind the prefix");
+    }
+    let metadata = section.bool(
+        "metadata",
+        false,
+        "requests are trusted whose route or listener has the metadata `filter_metadata.warmroute.trusted: true`",
+    );
+    let secret_header = read_header_name(
+        section,
+        "secretHeader",
+        "requests are trusted that carry one of `secrets` in this header; it is removed from all requests",
+    );
+    let secrets = section.strings(
+        "secrets",
+        &[],
+        0..=SECRETS_MAX,
+        SECRET_BYTES_MIN..=NAME_BYTES_MAX,
+        "the secrets, compared in constant time; several, so that they can be changed without a gap",
+    );
+    if section.is_clean() && secrets.is_empty() != secret_header.is_empty() {
+        section.refuse("secrets", "present where secretHeader is, and only there");
+    }
+    TrustConfig {
+        source_ranges: source_ranges.unwrap_or_default(),
+        metadata,
+        secret_header,
+        secrets: secrets.into_iter().map(|secret| Secret(secret.into_bytes())).collect(),
+    }
+}
+
+pub(super) fn read_direct_mode(section: &mut Section<'_>) -> DirectMode {
+    match section.one_of(
+        "directRouting",
+        &["soft", "strict"],
+        "soft",
+        "what becomes of a trusted request that names its worker, or the workers it may go to, where that cannot be done: the policy decides as if nothing had been said, or the request is answered 503 with the reason. What requests say that are not trusted is removed",
+    ) {
+        "strict" => DirectMode::Strict,
+        _ => DirectMode::Soft,
+    }
+}
+
+pub(super) fn read_failure_mode(section: &mut Section<'_>) -> FailureMode {
+    match section.one_of(
+        "failureMode",
+        &["open", "closed"],
+        "open",
+        "what becomes of a pool's request for which nothing can be decided (no worker is known, its body cannot be read): Envoy's fallback policy chooses its worker, or it is answered 503 with the reason",
+    ) {
+        "closed" => FailureMode::Closed,
+        _ => FailureMode::Open,
+    }
+}
+
+/// Ranges, at the most: they are looked through for each request.
+const RANGES_MAX: usize = 64;
+
+/// Secrets, at the most: one in use, and others while they are changed.
+const SECRETS_MAX: usize = 4;
+
+/// Shorter ones are guessed.
+const SECRET_BYTES_MIN: usize = 16;

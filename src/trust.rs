@@ -1,0 +1,89 @@
+//! Who is believed: ranges of addresses.
+
+use std::net::IpAddr;
+
+/// A range of IP addresses, as in `10.1.0.0/16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    first: IpAddr,
+    prefix_bits: u32,
+}
+
+impl AddressRange {
+    /// The range that `text` says; an address alone is a range of one. `None` for anything else, and for bits behind the
+    /// prefix, which are a mistake more likely than a wish.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let first: IpAddr = address.parse().ok()?;
+        let bits = if first.is_ipv4() { u32::BITS } else { u128::BITS };
+        let is_number = |prefix: &&str| !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
+        let prefix_bits = match prefix {
+            Some(prefix) => Some(prefix).filter(is_number)?.parse().ok().filter(|prefix| *prefix <= bits)?,
+            None => bits,
+        };
+        let range = Self { first, prefix_bits };
+        (range.network(first) == Some(number(first))).then_some(range)
+    }
+
+    /// Whether `address` lies in it. An IPv4 address written as IPv6 (`::ffff:10.0.0.1`) is the IPv4 address.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.network(address.to_canonical()).is_some_and(|network| network == number(self.first))
+    }
+
+    /// The part of `address` that the prefix covers; `None` for an address of the other family.
+    fn network(&self, address: IpAddr) -> Option<u128> {
+        if address.is_ipv4() != self.first.is_ipv4() {
+            return None;
+        }
+        let bits = if address.is_ipv4() { u32::BITS } else { u128::BITS };
+        let rest = bits.saturating_sub(self.prefix_bits);
+        Some(number(address).checked_shr(rest).and_then(|network| network.checked_shl(rest)).unwrap_or_default())
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+
+    #[test]
+    fn a_range_has_the_addresses_of_its_prefix_and_of_its_family() {
+        let cases = [
+            ("10.1.0.0/16", "10.1.255.255", true),
+            ("10.1.0.0/16", "10.2.0.0", false),
+            ("10.1.0.0/16", "::ffff:10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.2", false),
+            ("0.0.0.0/0", "255.1.2.3", true),
+            ("0.0.0.0/0", "::1", false),
+            ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("2001:db8::/32", "2001:db9::", false),
+            ("::/0", "fe80::1", true),
+            ("::1", "::1", true),
+        ];
+        for (range, address, want) in cases {
+            let range = AddressRange::parse(range).unwrap();
+            assert_eq!(range.contains(address.parse().unwrap()), want, "{range:?} {address}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        for text in
+            ["", "10.0.0.1/8", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8", "localhost", "10.0.0.0/8/8", "1"]
+        {
+            assert_eq!(AddressRange::parse(text), None, "{text}");
+        }
+    }
+}
