@@ -228,7 +228,13 @@ fn the_status_counts_all_vms_and_tells_the_oldest_report() {
     });
     let mut page = in_flight(&mut pool, &[2, 0, 1]);
     page.write_slot(2, &[Held { requests: 5, ..Held::default() }], NOW);
-    let want = PoolStatus { requests: 8, available_workers: 2, known_workers: 1, report_age_ms_max: 250 };
+    let want = PoolStatus {
+        requests: 8,
+        available_workers: 2,
+        known_workers: 1,
+        report_age_ms_max: 250,
+        ..PoolStatus::default()
+    };
     assert_eq!(pool.status(&page, &poll(), NOW.plus_ms(250)), want);
 }
 

@@ -226,6 +226,14 @@ impl Fleet {
         self.foreign_share = Some((so_far + SHARE_WEIGHT * (sample - so_far)).clamp(0.0, 1.0));
     }
 
+    /// Sets what Envoy says of a worker in its cluster; returns whether that is new.
+    pub fn set_standing(&mut self, id: WorkerId, standing: Standing, priority: u8) -> bool {
+        let Some(worker) = self.workers.get_mut(usize::from(id.0)) else { return false };
+        let is_new = (worker.standing, worker.priority) != (standing, priority);
+        (worker.standing, worker.priority) = (standing, priority);
+        is_new
+    }
+
     /// Records that a scrape of the worker at `address` failed or told nothing.
     pub fn record_failure(&mut self, address: &str) {
         if let Some(worker) = self.workers.iter_mut().find(|worker| worker.address == address) {
