@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::rng::Rng;
-    use crate::schedule::{Branch, Picks};
+    use crate::schedule::{Branch, Picks, Rung};
     use crate::shared::fleet::Fleet;
 
     const WORKERS: u16 = 3;
@@ -228,7 +228,7 @@ mod tests {
     fn decision(workers: &[u16]) -> Decision {
         let mut picks = Picks::default();
         workers.iter().for_each(|&worker| picks.push(WorkerId(worker)));
-        Decision { picks, branch: Branch::Home, is_panic: false, matched_tokens: 0 }
+        Decision { picks, branch: Branch::Home, is_panic: false, rung: Rung::Full, matched_tokens: 0 }
     }
 
     fn exchange(prompt_tokens: u32) -> Exchange {

@@ -1,6 +1,6 @@
 //! What the plugin counts: the names, kinds and meanings of its stats, for the host to define and for docs/stats.md.
 
-use crate::schedule::Branch;
+use crate::schedule::{Branch, Rung};
 
 /// What a stat can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,16 @@ impl From<Branch> for Stat {
     }
 }
 
+impl From<Rung> for Stat {
+    fn from(rung: Rung) -> Self {
+        match rung {
+            Rung::Full => Self::LadderFull,
+            Rung::NoReports => Self::LadderNoReports,
+            Rung::NoIndex => Self::LadderNoIndex,
+        }
+    }
+}
+
 macro_rules! pool_gauges {
     ($($variant:ident $name:literal $doc:literal)*) => {
         /// A gauge that each pool has, set on the tick of the VM that polls the pool.
@@ -183,6 +193,13 @@ mod tests {
         for branch in Branch::ALL {
             let want = format!("warmroute_decision_{}_total", branch.name());
             assert_eq!(STATS[Stat::from(branch).index()].name, want);
+        }
+    }
+
+    #[test]
+    fn each_rung_has_the_counter_that_its_name_promises() {
+        for rung in [Rung::Full, Rung::NoReports, Rung::NoIndex] {
+            assert_eq!(STATS[Stat::from(rung).index()].name, format!("warmroute_ladder_{}_total", rung.name()));
         }
     }
 

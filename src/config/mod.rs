@@ -203,7 +203,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
         response_headers: section.bool(
             "responseHeaders",
             false,
-            "answers carry `x-warmroute-worker`, `-picks`, `-policy` and `-reason`: for debugging, it names workers to clients",
+            "answers carry `x-warmroute-worker`, `-picks`, `-policy`, `-reason` and `-rung`: for debugging, it names workers to clients",
         ),
     }
 }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use super::abi::{self, Action, Buffer, HeaderMap};
 use super::plugin::Plugin;
 use super::shared_data::SharedData;
+use crate::config::FailureMode;
 use crate::exchange::Exchange;
 use crate::request::{Api, ParseError};
 use crate::response::AnswerReader;
@@ -68,6 +69,8 @@ enum Stage {
     Reading(Api),
     /// On its way to a worker, with a decision or without.
     Sent,
+    /// It was answered here: nothing more is done with it.
+    Refused,
     /// A worker's headers have come.
     Answered,
     /// A worker's first body byte has come.
@@ -102,6 +105,9 @@ impl Stream {
     /// What a client says of the destination must never choose a host: a decision has replaced it, whatever else goes on
     /// goes on without it.
     fn guard_destination(&self, action: Action) -> Action {
+        if self.stage == Stage::Refused {
+            return Action::Pause;
+        }
         if action == Action::Continue && !self.has_destination {
             abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
         }
@@ -127,7 +133,7 @@ impl Stream {
             return Action::Continue;
         }
         if is_end {
-            plugin.stats.count(Stat::UnroutedNoBody);
+            self.leave(&plugin, Stat::UnroutedNoBody);
             return Action::Continue;
         }
         if is_encoded {
@@ -238,7 +244,11 @@ impl Stream {
                 self.ask.take_in(&reading);
                 self.decide(plugin, started_ns);
             }
-            Err(error) => leave(plugin, &error),
+            Err(error) => {
+                log::debug!("body not routed: {error}");
+                let is_empty = error == ParseError::Empty;
+                self.leave(plugin, if is_empty { Stat::UnroutedNoBody } else { Stat::UnroutedUnreadable });
+            }
         }
     }
 
@@ -246,8 +256,7 @@ impl Stream {
         let now = Timestamp::from_ns(started_ns);
         let Some(decision) = plugin.router.decide(&mut SharedData, &self.ask, &mut self.exchange, now) else {
             plugin.count_incidents();
-            plugin.stats.count(Stat::UnroutedNoWorkers);
-            return;
+            return self.leave(plugin, Stat::UnroutedNoWorkers);
         };
         plugin.keep_slot(self.ask.pool);
         let destinations = destinations(plugin, self.ask.pool, &decision);
@@ -256,6 +265,7 @@ impl Stream {
         plugin.stats.record(Stat::DecisionUs, abi::now().as_ns().saturating_sub(started_ns) / 1_000);
         plugin.stats.count(Stat::Routed);
         plugin.stats.count(decision.branch.into());
+        plugin.stats.count(decision.rung.into());
         plugin.count_incidents();
         if decision.is_panic {
             plugin.stats.count(Stat::AllUnavailable);
@@ -263,6 +273,28 @@ impl Stream {
         if self.exchange.credit().is_some() {
             plugin.stats.record(Stat::MatchPercent, match_percent(&decision, self.exchange.prompt().tokens));
         }
+    }
+
+    /// Nothing can be decided, and `why` counts it: the last step of the ladder. The host's fallback policy chooses, or the
+    /// request is refused.
+    fn leave(&mut self, plugin: &Plugin, why: Stat) {
+        plugin.stats.count(why);
+        plugin.stats.count(Stat::LadderNoDecision);
+        if plugin.router.config().failure_mode == FailureMode::Closed {
+            let (reason, message) = match why {
+                Stat::UnroutedNoBody => ("no_body", "the request has no body"),
+                Stat::UnroutedUnreadable => ("unreadable", "the request's body cannot be read"),
+                _ => ("no_workers", "no worker of the pool is known"),
+            };
+            plugin.stats.count(Stat::RefusedUndecided);
+            self.refuse(reason, message);
+        }
+    }
+
+    /// Answers the request 503, in the plugin's name.
+    fn refuse(&mut self, reason: &str, message: &str) {
+        self.stage = Stage::Refused;
+        refuse::refuse(reason, message);
     }
 }
 
@@ -283,13 +315,6 @@ fn route_policy(plugin: &Plugin) -> usize {
         plugin.stats.count(Stat::RoutePolicyUnknown);
         0
     })
-}
-
-/// Leaves a request to the host's fallback policy: its body cannot be read.
-fn leave(plugin: &Plugin, error: &ParseError) {
-    log::debug!("body not routed: {error}");
-    let is_empty = *error == ParseError::Empty;
-    plugin.stats.count(if is_empty { Stat::UnroutedNoBody } else { Stat::UnroutedUnreadable });
 }
 
 /// The decision as the header has it: addresses in order, parted by commas.

@@ -152,7 +152,7 @@ impl Pool {
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
-        Some(Decision { picks, branch, is_panic, matched_tokens })
+        Some(Decision { picks, branch, is_panic, rung: self.rung(&query, poll, now), matched_tokens })
     }
 
     fn is_candidate(&self, worker: WorkerId) -> bool {

@@ -15,9 +15,9 @@ use crate::config::{PollConfig, PoolConfig};
 use crate::engine::{Engine, PageError, PageReader};
 use crate::index::{Index, Retention};
 use crate::rng::{Rng, mix};
-use crate::schedule::Candidate;
+use crate::schedule::{Candidate, Query, Rung};
 use crate::shared::PageKind;
-use crate::shared::fleet::Fleet;
+use crate::shared::fleet::{Fleet, FleetWorker};
 use crate::shared::inflight::{Held, InflightPage};
 use crate::shared::learned::LearnedWorker;
 use crate::shared::responses;
@@ -324,6 +324,18 @@ impl Pool {
     pub fn total_at(&self, address: &str) -> Held {
         let id = self.find(address).map(|id| usize::from(id.0));
         id.and_then(|index| self.totals.get(index)).copied().unwrap_or_default()
+    }
+
+    /// On how much a decision over the candidates of now stands.
+    fn rung(&self, query: &Query, poll: &PollConfig, now: Timestamp) -> Rung {
+        let is_asked = self.is_scraped && !poll.cluster.is_empty();
+        let has_report = |worker: &FleetWorker| worker.fresh_report(now, poll.report_age_ms_max).is_some();
+        let is_known = |candidate: &Candidate| self.fleet.worker(candidate.worker).is_some_and(has_report);
+        match () {
+            () if query.is_blind => Rung::NoIndex,
+            () if is_asked && !self.candidates.iter().any(is_known) => Rung::NoReports,
+            () => Rung::Full,
+        }
     }
 
     /// Adds up `page` anew and tells how the pool stands.

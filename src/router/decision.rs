@@ -28,6 +28,8 @@ pub struct Ask {
     pub policy: usize,
     /// Whether the prompt that was read last is this request's.
     pub is_read: bool,
+    /// Whether no prompt is wanted: what it computes is in no cache, or goes on from what is not in its body.
+    pub is_promptless: bool,
     /// Bytes of the prompt, or the best estimate.
     pub prompt_bytes: u64,
     /// Whether all of the prompt was read.
@@ -45,6 +47,7 @@ impl Ask {
     pub fn take_in(&mut self, reading: &Reading) {
         // What is not computed is in no cache afterwards: it is decided by load, and recorded nowhere.
         self.is_read = reading.builds_cache;
+        self.is_promptless = !reading.builds_cache || reading.previous.is_some();
         self.prompt_bytes = reading.prompt_bytes;
         self.is_whole = reading.is_whole;
         self.adapter = reading.adapter;
@@ -82,9 +85,10 @@ impl Router {
         stage::end(Stage::Trunk);
         let learned = self.read_learned(store, ask.pool, now)?;
         let is_indexed = is_prompt && needs == Needs::Match;
+        let mut is_blind = needs > Needs::Nothing && !is_prompt && !ask.is_promptless;
         if is_indexed {
             let found = self.pools.get_mut(ask.pool)?.find_matches(store, self.chain.blocks());
-            self.note(found.map(|()| true));
+            is_blind |= !self.note(found.map(|()| true));
             stage::end(Stage::FindMatches);
         }
         // Nobody's prompt is longer than the largest cache; and what was not read but announced may be a lie.
@@ -102,6 +106,7 @@ impl Router {
             // Where nobody is known to hold it, those that continue the same response meet at least.
             session: ask.session.or(ask.previous),
             response_holder: ask.previous.and_then(|response| self.find_response(store, ask.pool, response)),
+            is_blind,
             prompt_tokens,
             foreign_share,
             turn: 0,

@@ -64,6 +64,8 @@ pub struct Query {
     /// The worker that holds the response which it continues. It comes first whatever the policy, if it is a candidate:
     /// no other can serve the request.
     pub response_holder: Option<WorkerId>,
+    /// Whether the policy asks for the prompt or for the index, and there is none.
+    pub is_blind: bool,
     /// About how many tokens its prompt has.
     pub prompt_tokens: f64,
     /// The share of the pool's requests that other gateways send, 0.0 (all are ours) to 1.0.
@@ -160,6 +162,31 @@ impl Branch {
     }
 }
 
+/// On how much a decision stands: the ladder of what may be missing, best first. A request for which not even the last step
+/// can be taken is not decided at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rung {
+    /// All that the policy asks for.
+    #[default]
+    Full,
+    /// No worker has told its load lately, although they are asked: the gateway's own counts and the index.
+    NoReports,
+    /// The policy asks for the prompt or for the index, and there is none: load only.
+    NoIndex,
+}
+
+impl Rung {
+    /// Its word in stats (`warmroute_ladder_<name>_total`) and in `x-warmroute-rung`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::NoReports => "no_reports",
+            Self::NoIndex => "no_index",
+        }
+    }
+}
+
 /// Up to [`PICKS_MAX`] workers in order of preference, without repetition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Picks {
@@ -208,6 +235,8 @@ pub struct Decision {
     pub branch: Branch,
     /// Whether every worker of the pool was unavailable, so that all were candidates again.
     pub is_panic: bool,
+    /// On how much it stands.
+    pub rung: Rung,
     /// Prompt tokens that the first is believed to hold.
     pub matched_tokens: u32,
 }

@@ -81,6 +81,9 @@ impl Stream {
             let picks = destinations(plugin, self.ask.pool, decision);
             abi::set_header(HeaderMap::Response, "x-warmroute-picks", &picks);
             abi::set_header(HeaderMap::Response, REASON_HEADER, decision.branch.name());
+            abi::set_header(HeaderMap::Response, "x-warmroute-rung", decision.rung.name());
+        } else {
+            abi::set_header(HeaderMap::Response, "x-warmroute-rung", "no_decision");
         }
     }
 
@@ -125,7 +128,7 @@ impl Stream {
     /// The stream is over, however it came to its end.
     pub(in crate::host) fn on_end(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
-        if !self.has_pool || matches!(stage, Stage::Passing | Stage::Ended) {
+        if !self.has_pool || matches!(stage, Stage::Passing | Stage::Refused | Stage::Ended) {
             return;
         }
         let plugin = Rc::clone(&self.plugin);
