@@ -165,6 +165,7 @@ pub(crate) mod laws {
             prefix: (rng.below(3) > 0).then(|| rng.next_u64()),
             session: (rng.below(3) == 0).then(|| rng.next_u64()),
             response_holder: None,
+            is_blind: false,
             prompt_tokens: number(&mut rng) * 100.0,
             foreign_share: number(&mut rng) / 100.0,
             turn: rng.next_u64() as u32,

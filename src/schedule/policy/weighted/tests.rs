@@ -23,6 +23,7 @@ fn error(config: Value) -> String {
 const QUERY: Query = Query {
     prefix: Some(1),
     session: None,
+    is_blind: false,
     prompt_tokens: 1_000.0,
     foreign_share: 0.0,
     turn: 0,
