@@ -5,7 +5,7 @@ PROFILE_TOOLS := --profile tools
 # A failing test prints its message; a backtrace of an async runtime below it helps nobody.
 export RUST_BACKTRACE := 0
 
-.PHONY: help wasm noop-wasm demo bench bench-growth bench-page bench-decision micro quality replay fuzz fuzz-corpus mutate \
+.PHONY: help wasm noop-wasm rehearsal-wasm demo bench bench-growth bench-page bench-decision micro quality replay fuzz fuzz-corpus mutate \
 	test check-fmt lint unit instructions parity e2e size docs clean
 
 help: ## List the targets
@@ -16,6 +16,9 @@ wasm: ## Build the plugin: target/warmroute.wasm
 
 noop-wasm: ## Build the filter that does nothing, which the plugin is compared with: target/noop.wasm
 	@$(SETUP)/build-wasm.sh --package warmroute-noop-filter --output noop.wasm
+
+rehearsal-wasm: ## Build the plugin as its next version may be, for tests of upgrade and crash: target/rehearsal.wasm
+	@$(SETUP)/build-wasm.sh --features rehearsal --output rehearsal.wasm
 
 demo: wasm ## Run the plugin in Envoy before simulated workers and show what is routed where, and why
 	cargo run $(PROFILE_TOOLS) --package warmroute-demo
@@ -89,7 +92,7 @@ parity: ## Run the plugin's tests as WebAssembly, in Node
 	$(SETUP)/parity.sh
 
 # Of the whole workspace, so that what `unit` built is not built once more with fewer features.
-e2e: wasm noop-wasm ## Run the built plugin in a real Envoy against simulated workers
+e2e: wasm noop-wasm rehearsal-wasm ## Run the built plugin in a real Envoy against simulated workers
 	@echo "== the plugin's imports and exports"
 	@$(SETUP)/need.sh node nodejs
 	node $(SETUP)/wasm-imports.mjs target/warmroute.wasm

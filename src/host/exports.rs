@@ -60,6 +60,8 @@ extern "C" fn proxy_on_http_call_response(
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_request_headers(context_id: u32, _headers: usize, is_end: u32) -> u32 {
+    #[cfg(feature = "rehearsal")]
+    super::rehearsal::crash_if_asked();
     let _callback = stage::callback(Stage::RequestHeaders);
     action(vm::with(|vm| vm.on_request_headers(context_id, is_end != 0)))
 }

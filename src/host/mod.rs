@@ -9,6 +9,7 @@
 //! | `tick` | what it does on its ticks: fleet page, lease, scrapes, gauges |
 //! | `stream` | one HTTP stream: read once, decide, settle |
 //! | `abi` | the host's functions, wrapped so that none can panic |
+//! | `rehearsal` | a request that crashes its VM, in builds for tests |
 //! | `shared_data` | pages in shared data: read, change, write back |
 //! | `stage_stats` | times of the stages as counters, where they are measured |
 //! | `stats` | names and numbers of what is counted |
@@ -17,6 +18,8 @@ mod abi;
 mod exports;
 mod logger;
 mod plugin;
+#[cfg(feature = "rehearsal")]
+mod rehearsal;
 mod root;
 mod shared_data;
 #[cfg(feature = "stage-times")]

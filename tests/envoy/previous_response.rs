@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use warmroute_harness::client::{Client, Reply};
 use worker_sim::WorkerSim;
 
-use crate::operations::swap_binary;
+use crate::swap::swap_binary;
 use crate::world::{WAIT_MAX, World, reason_of, worker_of};
 
 const RESPONSES: &str = "/v1/responses";

@@ -15,6 +15,8 @@ pub struct Artefacts {
     wasm: PathBuf,
     /// Where the filter that does nothing should be; see [`Artefacts::noop_wasm`].
     noop_wasm: PathBuf,
+    /// Where the plugin's next version should be; see [`Artefacts::rehearsal_wasm`].
+    rehearsal_wasm: PathBuf,
 }
 
 impl Artefacts {
@@ -37,7 +39,14 @@ impl Artefacts {
         };
         ensure!(envoy.is_file(), "{}: no such Envoy binary", envoy.display());
         let wasm = std::env::var_os("WARMROUTE_WASM").map_or_else(|| root.join("target/warmroute.wasm"), PathBuf::from);
-        Ok(found.insert(Self { envoy, wasm, noop_wasm: noop_path() }).clone())
+        Ok(found
+            .insert(Self {
+                envoy,
+                wasm,
+                noop_wasm: noop_path(),
+                rehearsal_wasm: repository_root().join("target/rehearsal.wasm"),
+            })
+            .clone())
     }
 
     /// The built plugin.
@@ -56,6 +65,19 @@ impl Artefacts {
     pub fn noop_wasm(&self) -> Result<&Path> {
         ensure!(self.noop_wasm.is_file(), "{}: not there; run `make noop-wasm`", self.noop_wasm.display());
         Ok(&self.noop_wasm)
+    }
+
+    /// The plugin as its next version may be: with another layout of its pages, and a request that crashes it.
+    ///
+    /// # Errors
+    /// When it has not been built.
+    pub fn rehearsal_wasm(&self) -> Result<&Path> {
+        ensure!(
+            self.rehearsal_wasm.is_file(),
+            "{}: not there; run `make rehearsal-wasm`",
+            self.rehearsal_wasm.display()
+        );
+        Ok(&self.rehearsal_wasm)
     }
 }
 
@@ -91,9 +113,17 @@ mod tests {
     #[test]
     fn a_missing_filter_says_how_to_build_it() {
         let nowhere = |file: &str| PathBuf::from("/nowhere").join(file);
-        let artefacts =
-            Artefacts { envoy: nowhere("envoy"), wasm: nowhere("warmroute.wasm"), noop_wasm: nowhere("noop.wasm") };
-        for (found, target) in [(artefacts.wasm(), "`make wasm`"), (artefacts.noop_wasm(), "`make noop-wasm`")] {
+        let artefacts = Artefacts {
+            envoy: nowhere("envoy"),
+            wasm: nowhere("warmroute.wasm"),
+            noop_wasm: nowhere("noop.wasm"),
+            rehearsal_wasm: nowhere("rehearsal.wasm"),
+        };
+        for (found, target) in [
+            (artefacts.wasm(), "`make wasm`"),
+            (artefacts.noop_wasm(), "`make noop-wasm`"),
+            (artefacts.rehearsal_wasm(), "`make rehearsal-wasm`"),
+        ] {
             let error = found.expect_err("there is no such file").to_string();
             assert!(error.contains(target), "{error}");
         }
