@@ -10,6 +10,7 @@ mod encodings;
 mod engines;
 mod failing;
 mod failure;
+mod flood;
 mod format_samples;
 mod held;
 mod hit_rate;
