@@ -110,7 +110,7 @@ fn named_paths(document: &str) -> Vec<String> {
 
 #[test]
 fn files_that_the_documents_name_exist() {
-    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+    for document in ["README.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"] {
         let text = read(document);
         for path in named_paths(&text) {
             assert!(root().join(&path).exists(), "{document} names {path}, which does not exist");
@@ -130,14 +130,36 @@ fn the_code_map_names_every_source_folder_and_file() {
     }
 }
 
-/// The plugin configurations in a YAML text: every mapping below a key `configuration`.
-fn plugin_configurations(yaml: &str) -> Vec<Value> {
+#[test]
+fn every_test_that_the_threat_model_names_exists() {
+    fn sources(folder: &Path, text: &mut String) {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    ["src", "tests", "tools"].iter().for_each(|folder| sources(&root().join(folder), &mut text));
+    let model = read("SECURITY.md");
+    let is_test = |name: &&str| {
+        name.matches('_').count() >= 4 && name.bytes().all(|b| b"_0123456789".contains(&b) || b.is_ascii_lowercase())
+    };
+    let named: Vec<&str> = model.split('`').skip(1).step_by(2).filter(is_test).collect();
+    for name in &named {
+        assert!(text.contains(&format!("fn {name}(")), "SECURITY.md names the test {name}, which does not exist");
+    }
+    assert!(named.len() > 20, "the check itself finds the tests: {}", named.len());
+}
+
+/// The mappings in a YAML text that load a plugin: every one with a key `configuration`.
+fn plugins(yaml: &str) -> Vec<Value> {
     fn collect(value: &Value, found: &mut Vec<Value>) {
         match value {
-            Value::Object(members) => members.iter().for_each(|(key, value)| match key.as_str() {
-                "configuration" => found.push(value.get("value").unwrap_or(value).clone()),
-                _ => collect(value, found),
-            }),
+            Value::Object(members) if members.contains_key("configuration") => found.push(value.clone()),
+            Value::Object(members) => members.values().for_each(|value| collect(value, found)),
             Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
             _ => {}
         }
@@ -146,6 +168,35 @@ fn plugin_configurations(yaml: &str) -> Vec<Value> {
     let mut found = Vec::new();
     collect(&value, &mut found);
     found
+}
+
+/// The plugin configurations in a YAML text.
+fn plugin_configurations(yaml: &str) -> Vec<Value> {
+    let configuration =
+        |plugin: &Value| plugin["configuration"].get("value").unwrap_or(&plugin["configuration"]).clone();
+    plugins(yaml).iter().map(configuration).collect()
+}
+
+/// The samples for people, by path.
+fn samples() -> Vec<PathBuf> {
+    let folders = ["envoy", "examples/quickstart"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml")).collect()
+}
+
+#[test]
+fn samples_load_the_plugin_anew_after_a_crash_and_hand_it_bodies() {
+    let mut checked = 0;
+    for file in samples() {
+        for plugin in plugins(&fs::read_to_string(&file).unwrap()) {
+            let name = file.display();
+            assert_eq!(plugin["failure_policy"], "FAIL_RELOAD", "{name}");
+            assert_eq!(plugin["allow_on_headers_stop_iteration"], true, "{name}");
+            assert!(plugin["vm_config"]["vm_id"].is_string(), "{name}: threads would share state with other plugins");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 5, "only {checked} plugins were found");
 }
 
 fn check_configuration(source: &str, configuration: &Value) {
@@ -158,13 +209,10 @@ fn check_configuration(source: &str, configuration: &Value) {
 #[test]
 fn sample_configurations_load() {
     let mut checked = 0;
-    let samples = ["envoy", "examples/quickstart"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
-    for file in samples.into_iter().flatten().map(|entry| entry.unwrap().path()) {
-        if file.extension().is_some_and(|extension| extension == "yaml") {
-            for configuration in plugin_configurations(&fs::read_to_string(&file).unwrap()) {
-                check_configuration(&file.display().to_string(), &configuration);
-                checked += 1;
-            }
+    for file in samples() {
+        for configuration in plugin_configurations(&fs::read_to_string(&file).unwrap()) {
+            check_configuration(&file.display().to_string(), &configuration);
+            checked += 1;
         }
     }
     for document in ["README.md", "ARCHITECTURE.md"].map(Path::new) {
