@@ -4,9 +4,10 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use warmroute_harness::artefacts::Artefacts;
+use warmroute_harness::client::channel_body;
 
-use crate::swap::{Load, finish_stream, open_stream, swap_to, wait_policy};
-use crate::world::{CHAT, World, chat, reason_of, slow};
+use crate::swap::{Load, created_vms, finish_stream, open_stream, policy_of, swap_to, wait_policy};
+use crate::world::{CHAT, WAIT_MAX, World, chat, reason_of, slow};
 
 /// A conversation of one of some tenants, whose prompts have nothing in common.
 fn of_tenant(tenant: usize) -> Value {
@@ -57,5 +58,33 @@ async fn a_version_with_another_layout_begins_its_own_pages_and_a_rollback_finds
         end?;
     }
     assert!(load.stop().await? > 0);
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_change_of_config_makes_no_vm_and_a_request_under_way_keeps_the_config_that_it_began_with() -> Result<()> {
+    let plugin = json!({ "policy": "round-robin", "responseHeaders": true });
+    let world = World::of(2).plugin(plugin).start().await?;
+    let vms = created_vms(&world).await?;
+    let request = chat("s", &["a question in two parts"]).to_string();
+    let (first, second) = request.split_at(request.len() / 2);
+    let (mut sender, streamed) = channel_body();
+    let client = world.client();
+    let headers = [("content-type", "application/json")];
+    let asking = tokio::spawn(async move { client.open("POST", CHAT, &headers, streamed).await });
+    sender.send_data(first.to_owned().into()).await?;
+    // Not before its headers are with the plugin.
+    world.envoy.wait_stat("http.gateway.downstream_rq_active", 1, WAIT_MAX).await?;
+
+    let mut changed = world.plugin.clone();
+    changed["policy"] = "least-load".into();
+    assert!(world.envoy.apply_plugin_config(&changed).await?);
+    wait_policy(&world, "least-load").await?;
+    sender.send_data(second.to_owned().into()).await?;
+    drop(sender);
+    let reply = asking.await??.finish().await?;
+    assert_eq!((reply.status, policy_of(&reply)), (200, Some("round-robin")));
+    // One to try the configuration in; a new binary has one for each thread besides.
+    assert_eq!(created_vms(&world).await?, vms + 1, "the threads' VMs are the same");
     world.end().await
 }
