@@ -5,6 +5,8 @@ mod bench;
 mod bodies;
 mod comparison;
 mod digests;
+mod discovery;
+mod eds;
 mod encodings;
 mod engines;
 mod failing;
