@@ -1,8 +1,10 @@
 //! One model server, and what it says of its load.
 
 mod adapters;
+mod endpoint;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, AdapterFit, AdapterHash, AdapterList, Adapters, AskedAdapter, SentSince};
+pub use endpoint::Endpoint;
 
 use crate::time::Timestamp;
 
@@ -32,6 +34,12 @@ pub enum Standing {
 
 impl Standing {
     const ALL: [Self; 6] = [Self::Untold, Self::Healthy, Self::Degraded, Self::Unhealthy, Self::Draining, Self::Gone];
+
+    /// Whether the worker is in Envoy's cluster, whatever else is to be said of it.
+    #[must_use]
+    pub const fn is_in_cluster(self) -> bool {
+        !matches!(self, Self::Untold | Self::Gone)
+    }
 
     /// Its number in pages.
     #[must_use]

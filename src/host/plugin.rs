@@ -5,7 +5,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::abi;
 use super::shared_data::SharedData;
 use super::stats::Stats;
-use crate::config::{Config, PollConfig, PoolConfig};
+use super::tick::DiscoveryTroubles;
+use crate::config::{Config, PoolConfig};
+use crate::discovery::Inquiry;
 use crate::rng::mix;
 use crate::router::Router;
 use crate::shared::store::{Version, update};
@@ -19,6 +21,10 @@ pub(super) struct Plugin {
     pub(super) router: Router,
     pub(super) stats: Stats,
     pub(super) pools: Vec<PoolPages>,
+    /// The questions to Envoy for its clusters.
+    pub(super) inquiry: Inquiry,
+    pub(super) troubles: DiscoveryTroubles,
+    pub(super) started_at: Timestamp,
     wrote_slots_at: Timestamp,
 }
 
@@ -56,9 +62,11 @@ impl Plugin {
             log::info!("shared pages have layout {LAYOUT} now and had {before} before: caches are learned anew");
             stats.count(Stat::LayoutChanges);
         }
-        let pools = config.pools.iter().map(|pool| PoolPages::new(fingerprint(pool, &config.poll))).collect();
+        let pools: Vec<PoolPages> =
+            config.pools.iter().map(|pool| PoolPages::new(fingerprint(pool, &config))).collect();
+        let (inquiry, troubles) = (Inquiry::default(), DiscoveryTroubles::of(pools.len()));
         let router = Router::new(config, owner, mix(owner ^ now.as_ns()));
-        let mut plugin = Self { router, stats, pools, wrote_slots_at: now };
+        let mut plugin = Self { router, stats, pools, inquiry, troubles, started_at: now, wrote_slots_at: now };
         for pool in 0..plugin.router.pool_count() {
             plugin.admit_workers(pool, now);
         }
@@ -111,9 +119,9 @@ impl PoolPages {
     }
 }
 
-/// Equal for configurations that poll the same workers in the same way.
-fn fingerprint(pool: &PoolConfig, poll: &PollConfig) -> u64 {
-    xxh3_64(format!("{pool:?} {poll:?}").as_bytes())
+/// Equal for configurations that find and poll the same workers in the same way.
+fn fingerprint(pool: &PoolConfig, config: &Config) -> u64 {
+    xxh3_64(format!("{pool:?} {:?} {:?}", config.poll, config.discovery).as_bytes())
 }
 
 /// Notes that pages of this layout are in use; returns the other one that was before.

@@ -1,6 +1,6 @@
 //! A root context: takes a configuration or refuses it, and passes the host's ticks and answers on to the plugin.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::abi::{self, Buffer};
@@ -11,11 +11,13 @@ use crate::config::Config;
 pub(super) struct Root {
     context_id: u32,
     plugin: Option<Rc<RefCell<Plugin>>>,
+    /// The period that ticks are to have once the pools have workers; `None`: they have it.
+    tick_ms_later: Cell<Option<u32>>,
 }
 
 impl Root {
     pub(super) const fn new(context_id: u32) -> Self {
-        Self { context_id, plugin: None }
+        Self { context_id, plugin: None, tick_ms_later: Cell::new(None) }
     }
 
     pub(super) const fn plugin(&self) -> Option<&Rc<RefCell<Plugin>>> {
@@ -33,8 +35,11 @@ impl Root {
             }
         };
         let tick_ms = (config.poll.interval_ms / 5).clamp(TICK_MS_MIN, TICK_MS_MAX);
-        self.plugin = Some(Rc::new(RefCell::new(Plugin::new(config))));
-        abi::set_tick_period(tick_ms);
+        let plugin = Plugin::new(config);
+        let is_hurried = plugin.is_hurried();
+        self.plugin = Some(Rc::new(RefCell::new(plugin)));
+        self.tick_ms_later.set(is_hurried.then_some(tick_ms));
+        abi::set_tick_period(if is_hurried { TICK_MS_MIN } else { tick_ms });
         true
     }
 
@@ -43,6 +48,11 @@ impl Root {
             // The host ticks in the root's context already; calls made from it must be the root's in any case.
             if abi::set_effective_context(self.context_id) {
                 plugin.on_tick();
+                let tick_ms_later = self.tick_ms_later.get().filter(|_| !plugin.is_hurried());
+                if let Some(tick_ms) = tick_ms_later {
+                    self.tick_ms_later.set(None);
+                    abi::set_tick_period(tick_ms);
+                }
             }
         }
     }

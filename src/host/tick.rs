@@ -1,11 +1,14 @@
-//! What a plugin does on its ticks: take in the fleet page, hold or wait for the leases, scrape, set gauges.
+//! What a plugin does on its ticks: take in the fleet page, hold or wait for the leases, scrape, discover, set gauges.
+
+mod discovery;
+
+pub(super) use discovery::DiscoveryTroubles;
 
 use super::abi::{self, HeaderMap};
 use super::plugin::{Plugin, PollOutcome};
 use super::shared_data::SharedData;
-use crate::config::PoolConfig;
-use crate::engine::prometheus::PAGE_BYTES_MAX;
-use crate::pool::{Poll, PoolStatus};
+use crate::engine::prometheus::PAGE_BYTES_MAX as METRICS_BYTES_MAX;
+use crate::pool::{Poll, Pool, PoolStatus};
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::InflightPage;
 use crate::shared::lease::{self, LeaseStep};
@@ -30,6 +33,14 @@ impl Plugin {
                 self.send_polls(pool, now);
             }
         }
+        self.discover(now);
+    }
+
+    /// Whether ticks should come fast: there are pools whose workers were to be discovered a moment ago, and none is known.
+    pub(super) fn is_hurried(&self) -> bool {
+        let is_empty = |pool: &Pool| pool.is_discovered() && pool.addresses().len() == 0;
+        let has_empty = (0..self.pools.len()).filter_map(|pool| self.router.pool(pool)).any(is_empty);
+        has_empty && abi::now().ms_between(self.started_at) < HURRY_MS
     }
 
     /// Takes the fleet page in, if it was written since. Requests then find it decoded.
@@ -54,14 +65,14 @@ impl Plugin {
         }
     }
 
-    /// Sees to it, now and then, that each configured worker has its row.
+    /// Sees to it, now and then, that each worker of the pool has its row.
     pub(super) fn admit_workers(&mut self, pool: usize, now: Timestamp) {
         let Some(pages) = self.pools.get_mut(pool) else { return };
         if now.ms_between(pages.admitted_at) < ADMIT_INTERVAL_MS {
             return;
         }
         pages.admitted_at = now;
-        self.update_fleet(pool, |fleet, configured| fleet.admit(configured.addresses(), now));
+        self.update_fleet(pool, |fleet, state| state.admit_to(fleet, now));
     }
 
     /// Writes what came of the scrapes since the last tick: together, for a large page is not rewritten for each.
@@ -87,15 +98,13 @@ impl Plugin {
         });
     }
 
-    /// Changes the fleet page and takes in what it then says. `change` gets the configured pool and tells whether
+    /// Changes the fleet page and takes in what it then says. `change` gets the pool, as it was before, and tells whether
     /// anything is to be written.
-    fn update_fleet(&mut self, pool: usize, mut change: impl FnMut(&mut Fleet, &PoolConfig) -> bool) {
-        let (Some(state), Some(configured)) = (self.router.pool(pool), self.router.config().pools.get(pool)) else {
-            return;
-        };
+    fn update_fleet(&mut self, pool: usize, mut change: impl FnMut(&mut Fleet, &Pool) -> bool) {
+        let Some(state) = self.router.pool(pool) else { return };
         let updated = update(&mut SharedData, &state.keys().fleet, |bytes| {
             let mut fleet = Fleet::decode(bytes.as_deref())?;
-            let is_changed = change(&mut fleet, configured);
+            let is_changed = change(&mut fleet, state);
             Ok((is_changed.then(|| fleet.encode()), fleet))
         });
         let fleet = match updated {
@@ -108,9 +117,8 @@ impl Plugin {
             Err(_) => {
                 self.stats.count(Stat::PageNewer);
                 // On our own: the ids are only this VM's, and so is what it knows.
-                let known = self.router.pool(pool).map(|pool| pool.fleet().clone());
-                let mut fleet = known.unwrap_or_default();
-                change(&mut fleet, configured);
+                let mut fleet = state.fleet().clone();
+                change(&mut fleet, state);
                 fleet
             }
         };
@@ -134,6 +142,7 @@ impl Plugin {
             }
         };
         if holds_lease && !pages.holds_lease {
+            self.inquiry.hasten();
             self.stats.count(Stat::LeaseTaken);
         }
         pages.holds_lease = holds_lease;
@@ -152,11 +161,11 @@ impl Plugin {
         for member in self.router.due_polls(pool, now) {
             let (Some(state), poll) = (self.router.pool(pool), &self.router.config().poll) else { return };
             let Some(target) = state.poll_target(member, poll) else { return };
-            let held = state.total_at(target.worker);
+            let (worker, held) = (target.worker.to_owned(), state.total_at(target.worker));
             let headers = [
                 (":method", "GET"),
                 (":path", target.path),
-                (":authority", target.address),
+                (":authority", target.authority),
                 ("x-envoy-original-dst-host", target.address),
             ];
             let Some(token) = abi::http_call(&poll.cluster, &headers, poll.timeout_ms) else {
@@ -167,23 +176,23 @@ impl Plugin {
             self.stats.count(Stat::PollsSent);
             let (in_flight, prefilling) = (held.requests, held.prefilling);
             if let Some(state) = self.router.pool_mut(pool) {
-                state.polls_mut().sent(Poll { token, member, sent_at: now, in_flight, prefilling });
+                state.polls_mut().sent(Poll { token, worker, sent_at: now, in_flight, prefilling });
             }
         }
     }
 
     pub(super) fn on_call_response(&mut self, token: u32, body_bytes: usize) {
-        let answered = (0..self.pools.len()).find_map(|pool| {
-            let state = self.router.pool_mut(pool)?;
-            let poll = state.polls_mut().answered(token)?;
-            let address = state.addresses().nth(poll.member)?.to_owned();
-            Some((pool, poll, address))
-        });
-        let Some((pool, poll, address)) = answered else { return };
+        if let Some(pools) = self.inquiry.answered(token) {
+            return self.take_in_answer(&pools, body_bytes);
+        }
+        let answered = (0..self.pools.len())
+            .find_map(|pool| Some((pool, self.router.pool_mut(pool)?.polls_mut().answered(token)?)));
+        let Some((pool, poll)) = answered else { return };
+        let address = poll.worker;
         let now = abi::now();
         // Dated by the question: on a busy thread the answer may have waited to be read.
-        let page = answered_page(body_bytes);
-        let report = page.and_then(|page| self.router.pool(pool)?.read_page(poll.member, &page).ok());
+        let page = answered_page(body_bytes, METRICS_BYTES_MAX);
+        let report = page.and_then(|page| self.router.pool(pool)?.read_page(&address, &page).ok());
         let report = report.map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.stats.count(if report.is_some() { Stat::PollsSucceeded } else { Stat::PollsFailed });
         self.add_up(pool, now);
@@ -198,12 +207,12 @@ impl Plugin {
 }
 
 /// The page in the answer of the call that the host is telling us of. Transport failures look like HTTP 503 and 504.
-fn answered_page(body_bytes: usize) -> Option<Vec<u8>> {
+fn answered_page(body_bytes: usize, bytes_max: usize) -> Option<Vec<u8>> {
     let status = abi::header(HeaderMap::CallResponse, ":status")?;
     if status != b"200" {
         return None;
     }
-    abi::buffer(abi::Buffer::CallResponseBody, body_bytes.min(PAGE_BYTES_MAX))
+    abi::buffer(abi::Buffer::CallResponseBody, body_bytes.min(bytes_max))
 }
 
 /// How often the configured workers' rows are seen to: far below the time after which a row may be given away.
@@ -211,3 +220,6 @@ const ADMIT_INTERVAL_MS: u64 = 10_000;
 
 /// Ticks come up to twice as late as asked, and a busy thread may miss some.
 const LEASE_MS_MIN: u64 = 500;
+
+/// How long a pool without workers makes ticks come fast at the start; one that has none later on is scaled to zero.
+const HURRY_MS: u64 = 5_000;

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod candidates;
+mod members;
 mod poller;
 
 pub use candidates::RequestSizes;
@@ -9,12 +10,10 @@ pub use poller::{Poll, PollSchedule};
 
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::config::{PollConfig, PoolConfig};
 use crate::engine::{Engine, PageError, PageReader};
 use crate::index::{Index, Retention};
-use crate::rng::{Rng, mix};
+use crate::rng::Rng;
 use crate::schedule::{Candidate, Query, Rung};
 use crate::shared::PageKind;
 use crate::shared::fleet::{Fleet, FleetWorker};
@@ -25,28 +24,16 @@ use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
 use adapters::PoolAdapters;
 use candidates::{foreign_load, is_available};
+use members::{Member, Membership};
 
-/// One configured worker.
-#[derive(Debug)]
-struct Member {
-    address: String,
-    /// Where its metrics are.
-    metrics_address: String,
-    /// The data-parallel rank of which its metrics are, if not of all.
-    rank: Option<u32>,
-    /// Hash of `address`, mixed: see [`Candidate::identity`].
-    identity: u64,
-    /// Its row in the fleet page; `None` until the page has been read, or when the page is full.
-    id: Option<WorkerId>,
-}
-
-/// One pool: its configured workers, the fleet page as last read, and what this VM itself has in flight.
+/// One pool: its workers, the fleet page as last read, and what this VM itself has in flight.
 ///
 /// Bounded by [`crate::worker::WORKERS_MAX`] in all parts.
 #[derive(Debug)]
 pub struct Pool {
     cluster: String,
     members: Vec<Member>,
+    membership: Membership,
     fleet: Fleet,
     /// This VM's name in shared pages.
     owner: u64,
@@ -140,6 +127,8 @@ pub struct PollTarget<'p> {
     pub worker: &'p str,
     /// Where its metrics are, which may be elsewhere.
     pub address: &'p str,
+    /// By which name it is asked: that of its host if Envoy tells one, else its address.
+    pub authority: &'p str,
     /// Under which path.
     pub path: &'p str,
 }
@@ -149,16 +138,10 @@ impl Pool {
     /// index of so many pages. `owner` is this VM's name in shared pages.
     #[must_use]
     pub fn new(cluster: &str, addresses: &[String], index_pages: u32, owner: u64) -> Self {
-        let member = |address: &String| Member {
-            address: address.clone(),
-            metrics_address: address.clone(),
-            rank: None,
-            identity: mix(xxh3_64(address.as_bytes())),
-            id: None,
-        };
         Self {
             cluster: cluster.to_owned(),
-            members: addresses.iter().map(member).collect(),
+            members: addresses.iter().map(|address| Member::new(address, None)).collect(),
+            membership: Membership::Listed,
             fleet: Fleet::default(),
             owner,
             held: Vec::new(),
@@ -179,15 +162,16 @@ impl Pool {
         }
     }
 
-    /// The pool that `config` describes; else as [`Pool::new`].
+    /// The pool that `config` describes; else as [`Pool::new`]. `is_told`: whether Envoy is asked for its clusters.
     #[must_use]
-    pub fn configured(config: &PoolConfig, index_pages: u32, owner: u64) -> Self {
+    pub fn configured(config: &PoolConfig, is_told: bool, index_pages: u32, owner: u64) -> Self {
         let addresses: Vec<String> = config.addresses().map(str::to_owned).collect();
         let mut pool = Self::new(&config.cluster, &addresses, index_pages, owner);
         for (member, worker) in pool.members.iter_mut().zip(&config.workers) {
             member.metrics_address.clone_from(worker.metrics_address.as_ref().unwrap_or(&worker.address));
             member.rank = worker.data_parallel_rank;
         }
+        pool.membership = Membership::of(config, is_told);
         pool.is_scraped = config.engine != Engine::Silent;
         pool.metrics_path.clone_from(&config.metrics.path);
         pool.reader = PageReader::new(config.engine, &config.metrics.renamed);
@@ -206,38 +190,10 @@ impl Pool {
         &self.keys
     }
 
-    /// The configured workers' addresses, in order.
-    pub fn addresses(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.members.iter().map(|member| member.address.as_str())
-    }
-
-    /// Takes in the fleet page as it was read.
-    pub fn set_fleet(&mut self, fleet: Fleet) {
-        self.adapters.take_in(&fleet);
-        self.fleet = fleet;
-        for member in &mut self.members {
-            // Rows hardly ever move: looking where it was keeps this linear in the pool.
-            let is_at = |id: &WorkerId| self.fleet.worker(*id).is_some_and(|worker| worker.address == member.address);
-            member.id = member.id.filter(is_at).or_else(|| self.fleet.find(&member.address));
-        }
-        let workers = self.fleet.len();
-        // Never shrinks: a request in flight at a worker that left the page must still find its row.
-        if workers > self.held.len() {
-            self.held.resize(workers, Held::default());
-            self.totals.resize(workers, Held::default());
-        }
-    }
-
     /// The fleet page as last read.
     #[must_use]
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
-    }
-
-    /// The worker at `address`, as Envoy prints it.
-    #[must_use]
-    pub fn find(&self, address: &str) -> Option<WorkerId> {
-        self.members.iter().find(|member| member.address == address)?.id
     }
 
     /// The address of a worker.
@@ -297,26 +253,29 @@ impl Pool {
         if !self.is_scraped {
             return Vec::new();
         }
-        self.polls.due(self.members.len(), poll, now, rng)
+        let addresses = self.members.iter().map(|member| member.address.as_str());
+        self.polls.due(addresses, poll, now, rng)
     }
 
-    /// Whom to ask for the load of a configured worker.
+    /// Whom to ask for the load of a worker, by its place in the pool.
     #[must_use]
     pub fn poll_target<'p>(&'p self, member: usize, poll: &'p PollConfig) -> Option<PollTarget<'p>> {
         let member = self.members.get(member)?;
         Some(PollTarget {
             worker: &member.address,
             address: &member.metrics_address,
+            authority: member.authority.as_ref().unwrap_or(&member.metrics_address),
             path: self.metrics_path.as_ref().unwrap_or(&poll.path),
         })
     }
 
-    /// The report of a configured worker in the page that it, or its target, answered.
+    /// The report of the worker at `address` in the page that it, or its target, answered.
     ///
     /// # Errors
     /// As [`PageReader::read`].
-    pub fn read_page(&self, member: usize, page: &[u8]) -> Result<LoadReport, PageError> {
-        self.reader.read(page, self.members.get(member).and_then(|member| member.rank))
+    pub fn read_page(&self, address: &str, page: &[u8]) -> Result<LoadReport, PageError> {
+        let member = self.members.iter().find(|member| member.address == address);
+        self.reader.read(page, member.and_then(|member| member.rank))
     }
 
     /// What all VMs have in flight at the worker at `address`, by the totals of the last page that was added up.
@@ -343,6 +302,7 @@ impl Pool {
         page.add_up(self.owner, &self.held, now, &mut self.totals);
         let mut status =
             PoolStatus { requests: self.totals.iter().map(|held| held.requests).sum(), ..PoolStatus::default() };
+        status.workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
             status.available_workers += u32::from(is_available(worker, poll));
             status.known_workers += u32::from(foreign_load(worker, poll, now).is_some());
@@ -363,5 +323,7 @@ const BUSY_REQUESTS: u32 = 8;
 
 #[cfg(test)]
 mod adapter_tests;
+#[cfg(test)]
+mod members_tests;
 #[cfg(test)]
 mod tests;

@@ -230,6 +230,7 @@ fn the_status_counts_all_vms_and_tells_the_oldest_report() {
     page.write_slot(2, &[Held { requests: 5, ..Held::default() }], NOW);
     let want = PoolStatus {
         requests: 8,
+        workers: 3,
         available_workers: 2,
         known_workers: 1,
         report_age_ms_max: 250,
@@ -247,18 +248,19 @@ fn metrics_are_asked_where_they_are_and_a_silent_engine_is_not_asked() {
     let workers = r#""workers": [{"address": "10.0.0.1:80"},
         {"address": "10.0.0.2:80", "metricsAddress": "10.0.0.1:9000", "dataParallelRank": 1}]"#;
     let elsewhere = config(&format!(r#"{workers}, "metrics": {{"path": "/prometheus/metrics"}}"#));
-    let mut pool = Pool::configured(&elsewhere.pools[0], 1, OWNER);
-    let target = |worker, address| Some(PollTarget { worker, address, path: "/prometheus/metrics" });
+    let mut pool = Pool::configured(&elsewhere.pools[0], false, 1, OWNER);
+    let target =
+        |worker, address| Some(PollTarget { worker, address, authority: address, path: "/prometheus/metrics" });
     assert_eq!(pool.poll_target(0, &elsewhere.poll), target("10.0.0.1:80", "10.0.0.1:80"));
     assert_eq!(pool.poll_target(1, &elsewhere.poll), target("10.0.0.2:80", "10.0.0.1:9000"));
     assert_eq!(pool.poll_target(2, &elsewhere.poll), None);
     let page = b"vllm:num_requests_waiting{engine=\"0\"} 3\nvllm:num_requests_waiting{engine=\"1\"} 4\n";
-    let waiting = |pool: &Pool, member| pool.read_page(member, page).map(|report| report.waiting);
-    assert_eq!((waiting(&pool, 0), waiting(&pool, 1)), (Ok(Some(7.0)), Ok(Some(4.0))));
+    let waiting = |pool: &Pool, address| pool.read_page(address, page).map(|report| report.waiting);
+    assert_eq!((waiting(&pool, "10.0.0.1:80"), waiting(&pool, "10.0.0.2:80")), (Ok(Some(7.0)), Ok(Some(4.0))));
     assert!(!pool.due_polls(&elsewhere.poll, NOW, &mut Rng::new(1)).is_empty());
 
     let silent = config(&format!(r#"{workers}, "engine": "none""#));
-    let mut pool = Pool::configured(&silent.pools[0], 1, OWNER);
+    let mut pool = Pool::configured(&silent.pools[0], false, 1, OWNER);
     assert_eq!(pool.poll_target(0, &silent.poll).map(|target| target.path), Some("/metrics"));
     assert!(pool.due_polls(&silent.poll, NOW, &mut Rng::new(1)).is_empty());
 }

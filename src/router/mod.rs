@@ -58,7 +58,9 @@ impl Router {
     /// A router for `config`. `owner` must differ from that of every other router of this Envoy, `random` may be any.
     #[must_use]
     pub fn new(config: Config, owner: u64, random: u64) -> Self {
-        let pools = config.pools.iter().map(|pool| Pool::configured(pool, config.index.pages, owner)).collect();
+        let is_told = config.discovery.is_on();
+        let pools =
+            config.pools.iter().map(|pool| Pool::configured(pool, is_told, config.index.pages, owner)).collect();
         let learning = config.pools.iter().map(|_| Learning::default()).collect();
         Self {
             config,
@@ -137,7 +139,7 @@ impl Router {
         self.pools.get_mut(pool).map(|pool| pool.status(page, poll, now)).unwrap_or_default()
     }
 
-    /// The workers to scrape now, by their place in the pool's configuration. Only for the holder of the pool's lease.
+    /// The workers to scrape now, by their place in the pool. Only for the holder of the pool's lease.
     pub fn due_polls(&mut self, pool: usize, now: Timestamp) -> Vec<usize> {
         match self.pools.get_mut(pool) {
             Some(pool) if !self.config.poll.cluster.is_empty() => pool.due_polls(&self.config.poll, now, &mut self.rng),

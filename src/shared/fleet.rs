@@ -3,7 +3,10 @@
 //! A worker's row number is its [`WorkerId`]. Workers are told apart by address; a row is given to another address only
 //! when no VM has had the old one in its configuration for [`RECLAIM_MS`].
 
+mod endpoints;
 mod page;
+
+pub use endpoints::{Admission, EndpointChanges};
 
 use super::adapters::{AdaptersPage, Sending};
 use crate::time::Timestamp;
@@ -124,31 +127,28 @@ impl Fleet {
     /// nobody was absent. Only after [`RECLAIM_MS`] without any admission is the pool taken for new as a whole.
     pub fn admit<'a>(&mut self, addresses: impl Iterator<Item = &'a str>, now: Timestamp) -> bool {
         let last_at = self.admitted_at;
-        let is_pool_new = now.ms_between(last_at) >= RECLAIM_MS;
-        let mut is_changed = false;
-        if now.ms_between(last_at) >= SEEN_REFRESH_MS {
-            self.admitted_at = now;
-            is_changed = true;
-        }
+        let mut is_changed = self.note_admission(now);
         // First those that have rows: a newcomer must not be given the row of one whose turn is yet to come.
         let mut newcomers = Vec::new();
         for address in addresses {
-            let Some(worker) = self.workers.iter_mut().find(|worker| worker.address == address) else {
-                newcomers.push(address);
-                continue;
-            };
-            if is_pool_new || last_at.ms_between(worker.seen_at) >= ABSENT_MS {
-                worker.begin_anew(address, now);
-                is_changed = true;
-            } else if now.ms_between(worker.seen_at) >= SEEN_REFRESH_MS {
-                worker.seen_at = now;
-                is_changed = true;
+            match self.workers.iter_mut().find(|worker| worker.address == address) {
+                Some(worker) => is_changed |= worker.mark_seen(last_at, now),
+                None => newcomers.push(address),
             }
         }
         for address in newcomers {
             is_changed |= self.find(address).is_none() && self.add(address, now);
         }
         is_changed
+    }
+
+    /// Notes now and then that workers are admitted; returns whether it did.
+    fn note_admission(&mut self, now: Timestamp) -> bool {
+        let is_due = now.ms_between(self.admitted_at) >= SEEN_REFRESH_MS;
+        if is_due {
+            self.admitted_at = now;
+        }
+        is_due
     }
 
     /// Gives `address` a row, and tells whether there was one to give.
@@ -267,10 +267,33 @@ impl FleetWorker {
         }
     }
 
-    /// Makes the row that of a new life at `address`: what is known is of another one.
+    /// Gives the row to another address.
     fn begin_anew(&mut self, address: &str, now: Timestamp) {
         let generation = self.generation.wrapping_add(1);
         *self = Self { generation, ..Self::new(address, now) };
+    }
+
+    /// Makes the row that of a new life at its address: what is known is of another one. How the address stands in Envoy's
+    /// cluster is no matter of its life.
+    fn begin_next_life(&mut self, now: Timestamp) {
+        let address = std::mem::take(&mut self.address);
+        let (standing, priority, name_hash) = (self.standing, self.priority, self.name_hash);
+        self.begin_anew(&address, now);
+        (self.standing, self.priority, self.name_hash) = (standing, priority, name_hash);
+    }
+
+    /// Marks a worker that is admitted at `now` as seen, now and then, and as another one after an absence; returns whether
+    /// anything changed. `last_at` is when workers were admitted before.
+    fn mark_seen(&mut self, last_at: Timestamp, now: Timestamp) -> bool {
+        if now.ms_between(last_at) >= RECLAIM_MS || last_at.ms_between(self.seen_at) >= ABSENT_MS {
+            self.begin_next_life(now);
+            return true;
+        }
+        let is_due = now.ms_between(self.seen_at) >= SEEN_REFRESH_MS;
+        if is_due {
+            self.seen_at = now;
+        }
+        is_due
     }
 
     /// Whether the engine that now says `next` is another process than the one of the last report, as far as one knows.
@@ -314,5 +337,7 @@ impl FleetWorker {
 
 #[cfg(test)]
 mod adapter_tests;
+#[cfg(test)]
+mod endpoint_tests;
 #[cfg(test)]
 mod tests;

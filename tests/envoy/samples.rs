@@ -1,7 +1,7 @@
 //! The configurations that readers copy, and the quickstart as its README tells it.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub(crate) fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<
             .replace("/etc/warmroute/warmroute.wasm", &Artefacts::find()?.wasm()?.to_string_lossy())
             .replace("/etc/warmroute/ecds", &ecds.to_string_lossy())
             .replace("0.0.0.0, port_value: 10000", "127.0.0.1, port_value: 0")
-            .replace("port_value: 9901", "port_value: 0");
+            .replace("/etc/warmroute/eds", &ecds.to_string_lossy())
+            .replace("port_value: 9901", &format!("port_value: {}", free_port()?));
         for (worker, placeholder) in workers.iter().zip(["10.0.0.11", "10.0.0.12", "10.0.0.21"]) {
             let in_cluster = format!("address: {}, port_value: {}", worker.ip(), worker.port());
             text = text
@@ -40,6 +41,11 @@ pub(crate) fn write_samples(directory: &Path, workers: &[SocketAddr]) -> Result<
         bootstraps.extend(is_bootstrap.then_some(target));
     }
     Ok(bootstraps)
+}
+
+/// For an admin endpoint that is named twice, where it listens and where it is asked.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// An Envoy with a configuration that is not the harness's; ends with it.
@@ -91,7 +97,7 @@ async fn sample_configs_load() -> Result<()> {
     let workers = [WorkerSim::start(instant())?, WorkerSim::start(instant())?, WorkerSim::start(instant())?];
     let directory = tempfile::tempdir()?;
     let bootstraps = write_samples(directory.path(), &workers.each_ref().map(WorkerSim::addr))?;
-    assert_eq!(bootstraps.len(), 4, "{bootstraps:?}");
+    assert_eq!(bootstraps.len(), 5, "{bootstraps:?}");
     for bootstrap in bootstraps {
         let checked = Command::new(Artefacts::find()?.envoy)
             .args(["--mode", "validate", "--config-path"])
@@ -102,18 +108,32 @@ async fn sample_configs_load() -> Result<()> {
         // Validation does not read what is discovered.
         let _envoy = SampleEnvoy::start(&bootstrap)?;
         let (admin, gateway, _) = sample_clients(&bootstrap).await?;
-        let reply = gateway.post_json(CHAT, &chat("s", &["hello"])).await?;
-        assert_eq!((reply.status, reply.header("x-worker").is_some()), (200, true), "{}", bootstrap.display());
+        // Workers that are discovered are known a moment later, and to the thread that serves a tick after that.
+        wait_for_stat(&admin, &bootstrap, "pool.llm.known_workers", 2).await?;
         let deadline = Instant::now() + WAIT_MAX;
-        let wanted = ["warmroute_answered_first_pick_total: 1\n", "warmroute_pool.llm.known_workers: 2\n"];
-        loop {
-            let stats = admin.get("/stats?filter=wasmcustom").await?.text();
-            if wanted.iter().all(|line| stats.contains(line)) {
-                break;
-            }
-            ensure!(Instant::now() < deadline, "{}: not all of {wanted:?} in\n{stats}", bootstrap.display());
-            sleep(Duration::from_millis(20)).await;
+        while stat(&admin, "answered_first_pick_total").await? == 0 {
+            let reply = gateway.post_json(CHAT, &chat("s", &["hello"])).await?;
+            assert_eq!((reply.status, reply.header("x-worker").is_some()), (200, true), "{}", bootstrap.display());
+            ensure!(Instant::now() < deadline, "{}: nothing is decided", bootstrap.display());
         }
+    }
+    Ok(())
+}
+
+/// One of the plugin's stats; 0 if there is none.
+async fn stat(admin: &Client, name: &str) -> Result<u64> {
+    let stats = admin.get("/stats?filter=wasmcustom").await?.text();
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("wasmcustom.warmroute_")?.strip_prefix(name)?.strip_prefix(": "));
+    Ok(line.unwrap_or("0").parse()?)
+}
+
+async fn wait_for_stat(admin: &Client, bootstrap: &Path, name: &str, want: u64) -> Result<()> {
+    let deadline = Instant::now() + WAIT_MAX;
+    while stat(admin, name).await? != want {
+        ensure!(Instant::now() < deadline, "{}: {name} does not become {want}", bootstrap.display());
+        sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }

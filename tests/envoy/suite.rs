@@ -6,6 +6,8 @@ mod bodies;
 mod comparison;
 mod crash;
 mod digests;
+mod discovery;
+mod eds;
 mod encodings;
 mod engines;
 mod failing;

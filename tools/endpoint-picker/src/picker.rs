@@ -105,10 +105,10 @@ impl Picker {
         let pool = self.router.pool(POOL)?;
         let target = pool.poll_target(member, poll)?;
         let held = pool.total_at(target.worker);
-        let (address, path) = (target.address.to_owned(), target.path.to_owned());
+        let (address, path, worker) = (target.address.to_owned(), target.path.to_owned(), target.worker.to_owned());
         let pool = self.router.pool_mut(POOL)?;
         let (in_flight, prefilling) = (held.requests, held.prefilling);
-        pool.polls_mut().sent(Poll { token, member, sent_at: now, in_flight, prefilling });
+        pool.polls_mut().sent(Poll { token, worker, sent_at: now, in_flight, prefilling });
         Some(Scrape { token, address, path, timeout_ms })
     }
 
@@ -117,11 +117,11 @@ impl Picker {
         self.status();
         let Some(pool) = self.router.pool_mut(POOL) else { return Ok(()) };
         let Some(poll) = pool.polls_mut().answered(token) else { return Ok(()) };
-        let Some(address) = pool.addresses().nth(poll.member).map(str::to_owned) else { return Ok(()) };
+        let address = poll.worker;
         let held = pool.total_at(&address);
         // As the plugin does: the larger of the counts at question and answer.
         let (in_flight, prefilling) = (held.requests.max(poll.in_flight), held.prefilling.max(poll.prefilling));
-        let report = page.and_then(|page| pool.read_page(poll.member, page).ok());
+        let report = page.and_then(|page| pool.read_page(&address, page).ok());
         let report = report.map(|report| DatedReport { taken_at: poll.sent_at, report });
         self.counts.scrapes += u64::from(report.is_some());
         let sent = self.router.read_adapters(&mut self.store, POOL);

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod choices;
+mod clusters;
 mod config;
 pub mod corpus;
 mod document;
@@ -17,6 +18,7 @@ mod request;
 pub mod seeds;
 mod usage;
 
+pub use clusters::clusters;
 pub use config::config;
 pub use exchange::exchange;
 pub use index::index;
@@ -36,6 +38,7 @@ pub struct Target {
 
 /// All of them, in order of their names.
 pub const TARGETS: &[Target] = &[
+    Target { name: "clusters", check: clusters },
     Target { name: "config", check: config },
     Target { name: "exchange", check: exchange },
     Target { name: "index", check: index },

@@ -33,6 +33,9 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
         "usage" => {
             samples.iter().filter(|(name, _)| is_answer(name)).map(|(_, answer)| usage::input(3, answer)).collect()
         }
+        "clusters" => {
+            samples.iter().filter(|(name, _)| name.ends_with("clusters.json")).map(|(_, page)| page.clone()).collect()
+        }
         "config" => CONFIGS.iter().map(|config| config.as_bytes().to_vec()).collect(),
         _ => Vec::new(),
     })

@@ -80,6 +80,11 @@ fn replay(name: &str) -> Result<()> {
 }
 
 #[test]
+fn clusters() -> Result<()> {
+    replay("clusters")
+}
+
+#[test]
 fn config() -> Result<()> {
     replay("config")
 }
