@@ -78,6 +78,7 @@ pub struct Exchange {
     /// The prompt's blocks, for what is recorded after the decision; empty where nothing was recorded with it.
     blocks: Box<[BlockHash]>,
     credit: Option<Credit>,
+    attempts: Option<u32>,
     has_first_byte: bool,
 }
 
@@ -172,6 +173,17 @@ impl Exchange {
     #[must_use]
     pub const fn credit(&self) -> Option<&Credit> {
         self.credit.as_ref()
+    }
+
+    /// How many workers the host tried, as far as it tells; the one that answered is the last of them.
+    #[must_use]
+    pub const fn attempts(&self) -> Option<u32> {
+        self.attempts
+    }
+
+    /// Notes how many workers the host tried. Has to be known before the answer is settled.
+    pub const fn note_attempts(&mut self, attempts: Option<u32>) {
+        self.attempts = attempts;
     }
 
     /// Whether the answer's first byte has come.

@@ -1,9 +1,11 @@
 //! The workers of one Envoy cluster: what is known of them now, and one decision over them.
 
 mod adapters;
+mod availability;
 mod candidates;
 mod poller;
 
+pub use availability::Rules;
 pub use candidates::RequestSizes;
 pub use poller::{Poll, PollSchedule};
 
@@ -24,7 +26,8 @@ use crate::shared::responses;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
 use adapters::PoolAdapters;
-use candidates::{foreign_load, is_available};
+use availability::Fitness;
+use candidates::foreign_load;
 
 /// One configured worker.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ struct Member {
     identity: u64,
     /// Its row in the fleet page; `None` until the page has been read, or when the page is full.
     id: Option<WorkerId>,
+    /// Whether it is configured to get no new requests.
+    is_draining: bool,
 }
 
 /// One pool: its configured workers, the fleet page as last read, and what this VM itself has in flight.
@@ -47,6 +52,8 @@ struct Member {
 pub struct Pool {
     cluster: String,
     members: Vec<Member>,
+    /// Addresses of workers that are configured to get no new requests.
+    draining: Vec<String>,
     fleet: Fleet,
     /// This VM's name in shared pages.
     owner: u64,
@@ -71,6 +78,9 @@ pub struct Pool {
     retentions: Vec<Retention>,
     matched_bytes: Vec<u64>,
     candidates: Vec<Candidate>,
+    /// More scratch: how each member stands, and which candidates may be broken although others surely are not.
+    fits: Vec<Fitness>,
+    unproven: Vec<WorkerId>,
 }
 
 /// Where the pool's pages are in shared data; those of the index apart.
@@ -155,10 +165,12 @@ impl Pool {
             rank: None,
             identity: mix(xxh3_64(address.as_bytes())),
             id: None,
+            is_draining: false,
         };
         Self {
             cluster: cluster.to_owned(),
             members: addresses.iter().map(member).collect(),
+            draining: Vec::new(),
             fleet: Fleet::default(),
             owner,
             held: Vec::new(),
@@ -176,6 +188,8 @@ impl Pool {
             retentions: Vec::new(),
             matched_bytes: Vec::new(),
             candidates: Vec::with_capacity(addresses.len()),
+            fits: Vec::with_capacity(addresses.len()),
+            unproven: Vec::new(),
         }
     }
 
@@ -188,6 +202,7 @@ impl Pool {
             member.metrics_address.clone_from(worker.metrics_address.as_ref().unwrap_or(&worker.address));
             member.rank = worker.data_parallel_rank;
         }
+        pool.draining.clone_from(&config.draining);
         pool.is_scraped = config.engine != Engine::Silent;
         pool.metrics_path.clone_from(&config.metrics.path);
         pool.reader = PageReader::new(config.engine, &config.metrics.renamed);
@@ -219,6 +234,7 @@ impl Pool {
             // Rows hardly ever move: looking where it was keeps this linear in the pool.
             let is_at = |id: &WorkerId| self.fleet.worker(*id).is_some_and(|worker| worker.address == member.address);
             member.id = member.id.filter(is_at).or_else(|| self.fleet.find(&member.address));
+            member.is_draining = self.draining.contains(&member.address);
         }
         let workers = self.fleet.len();
         // Never shrinks: a request in flight at a worker that left the page must still find its row.
@@ -339,13 +355,18 @@ impl Pool {
     }
 
     /// Adds up `page` anew and tells how the pool stands.
-    pub fn status(&mut self, page: &InflightPage, poll: &PollConfig, now: Timestamp) -> PoolStatus {
+    pub fn status(&mut self, page: &InflightPage, rules: &Rules<'_>, now: Timestamp) -> PoolStatus {
         page.add_up(self.owner, &self.held, now, &mut self.totals);
-        let mut status =
-            PoolStatus { requests: self.totals.iter().map(|held| held.requests).sum(), ..PoolStatus::default() };
+        let tally = self.survey(rules, now);
+        let mut status = PoolStatus {
+            requests: self.totals.iter().map(|held| held.requests).sum(),
+            draining_workers: tally.draining,
+            ejected_workers: tally.ejected,
+            available_workers: tally.ready,
+            ..PoolStatus::default()
+        };
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
-            status.available_workers += u32::from(is_available(worker, poll));
-            status.known_workers += u32::from(foreign_load(worker, poll, now).is_some());
+            status.known_workers += u32::from(foreign_load(worker, rules.poll, now).is_some());
             let age_ms = worker.report.map_or(0, |dated: DatedReport| now.ms_between(dated.taken_at));
             status.report_age_ms_max = status.report_age_ms_max.max(age_ms);
         }

@@ -45,6 +45,13 @@ impl Stream {
             }
         };
         let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
+        let first = self.exchange.decision().and_then(|decision| decision.picks.first());
+        if let Source::Worker(worker) = source
+            && first != Some(worker)
+        {
+            // Whoever answers instead of the first pick: which of the picks were tried at all?
+            self.exchange.note_attempts(abi::property("upstream\0request_attempt_count").and_then(number));
+        }
         stage::end(Work::ResponseHeaders);
         let answerer =
             plugin.router.answered(&mut SharedData, self.ask.pool, &mut self.exchange, source, status, abi::now());
@@ -155,6 +162,11 @@ impl Stream {
 /// Source: Envoy's documentation, "Response code details": `upstream_reset_before_response_started{reason}`.
 fn is_workers_fault(details: &[u8]) -> bool {
     details.starts_with(b"upstream_reset_before_response_started{") && !details.ends_with(b"{overflow}")
+}
+
+/// A property that is a number: the host writes all of them in eight bytes.
+fn number(bytes: Vec<u8>) -> Option<u32> {
+    u32::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
 /// The answer's status; 0 if it has none.
