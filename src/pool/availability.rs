@@ -80,7 +80,7 @@ impl Fitness {
     }
 
     /// In service and without a mark.
-    pub(super) fn is_ready(self) -> bool {
+    fn is_ready(self) -> bool {
         self.service == Service::In && self.marks() == 0
     }
 
@@ -162,8 +162,8 @@ impl Admission {
     }
 }
 
-/// The last tier that is needed: each takes the share of its priority's workers that are ready and of the tier, times the
-/// factor by which priorities are taken to be larger than they need be, and all together have to take everything.
+/// The last tier that is needed: each takes the share of its priority's workers that are of the tier and surely work, times
+/// the factor by which priorities are taken to be larger than they need be, and all together have to take everything.
 ///
 /// Source: Envoy's documentation, "Priority levels" and "Overprovisioning factor" (140 %), and its load balancer, which
 /// spreads over the healthy workers of all priorities before the degraded ones. Envoy gives each tier its share; here the
@@ -174,12 +174,12 @@ fn last_tier(fits: &[Fitness]) -> Tier {
         let mut priority_min = 0_u16;
         while let Some(priority) = next_priority(fits, priority_min) {
             let tier = Tier { is_degraded, priority };
-            let (mut members, mut ready) = (0_u32, 0_u32);
+            let (mut members, mut proven) = (0_u32, 0_u32);
             for fitness in fits.iter().filter(|fitness| fitness.service == Service::In) {
                 members += u32::from(fitness.tier.priority == priority);
-                ready += u32::from(fitness.tier == tier && fitness.marks() == 0);
+                proven += u32::from(fitness.tier == tier && fitness.is_proven());
             }
-            percent += (ready * OVERPROVISIONING_PERCENT / members.max(1)).min(100);
+            percent += (proven * OVERPROVISIONING_PERCENT / members.max(1)).min(100);
             if percent >= 100 {
                 return tier;
             }
@@ -278,3 +278,6 @@ impl Pool {
 const fn standing(worker: &FleetWorker, discovery: &DiscoveryConfig) -> (Standing, u8) {
     if discovery.is_on() { (worker.standing, worker.priority) } else { (Standing::Untold, 0) }
 }
+
+#[cfg(test)]
+mod tests;
