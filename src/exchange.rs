@@ -145,6 +145,12 @@ impl Exchange {
         self.decision.as_ref()
     }
 
+    /// The worker where it is counted: that answers it, or is to.
+    #[must_use]
+    pub fn counted_at(&self) -> Option<WorkerId> {
+        self.counted.map(|(worker, _)| worker)
+    }
+
     /// How long its prompt is.
     #[must_use]
     pub const fn prompt(&self) -> PromptSize {

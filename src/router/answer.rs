@@ -84,6 +84,14 @@ impl Router {
         }
     }
 
+    /// The worker that answers has broken its answer off, before the request's end: [`Self::end`] is still to be called.
+    pub fn broke_off(&mut self, store: &mut impl Store, pool: usize, exchange: &Exchange, now: Timestamp) {
+        if let Some(worker) = exchange.counted_at() {
+            let failed = Event::Failed { sent_at: exchange.decided_at(), now, was_begun: true };
+            self.fail(store, pool, worker, failed, now);
+        }
+    }
+
     /// The request has ended: no longer counted, whatever happened before, and what its `usage` teaches is learned.
     /// Returns how a prediction came true, if the engine told.
     pub fn end(
@@ -128,11 +136,11 @@ impl Router {
             Source::Host { tried: None } | Source::Stranger => return,
         };
         if conduct == Conduct::Failed {
-            return self.fail(store, pool, worker, sent_at, now);
+            return self.fail(store, pool, worker, Event::Failed { sent_at, now, was_begun: false }, now);
         }
         let picks = exchange.decision().map(|decision| decision.picks).unwrap_or_default();
         for failed in self.failed_before(pool, worker, &picks, exchange.attempts()).as_slice() {
-            self.fail(store, pool, *failed, sent_at, now);
+            self.fail(store, pool, *failed, Event::Failed { sent_at, now, was_begun: false }, now);
         }
         let Some(state) = self.pools.get(pool) else { return };
         let known = state.failures(worker);
@@ -171,8 +179,8 @@ impl Router {
         }
     }
 
-    fn fail(&mut self, store: &mut impl Store, pool: usize, worker: WorkerId, sent_at: Timestamp, now: Timestamp) {
-        self.teach(store, pool, worker, Event::Failed { sent_at, now }, now);
+    fn fail(&mut self, store: &mut impl Store, pool: usize, worker: WorkerId, failed: Event, now: Timestamp) {
+        self.teach(store, pool, worker, failed, now);
         self.sync_learned(store, pool, now);
         self.take_in_failures(pool, worker);
     }

@@ -185,3 +185,16 @@ fn a_healthy_worker_costs_nothing_and_a_single_failure_little() {
     let after = (0..100).map(|_| serve(&mut gateway, 200)).sum::<u64>();
     assert_eq!(after, 1, "that it serves again is told at once, and what follows with other lessons");
 }
+
+#[test]
+fn an_answer_that_the_worker_breaks_off_is_a_failure_of_its() {
+    let mut gateway = Gateway::new(1, 1, r#""least-load""#);
+    for broken in 1..=3 {
+        let (mut exchange, _) = gateway.decide(0, &text("a request", 400));
+        gateway.routers[0].broke_off(&mut gateway.store, 0, &exchange, gateway.now);
+        gateway.finish(&mut exchange, None);
+        gateway.routers[0].broke_off(&mut gateway.store, 0, &exchange, gateway.now);
+        assert_eq!(gateway.learned(WorkerId(0)).failures.in_a_row, broken, "once, and not after the end");
+    }
+    assert_eq!(gateway.routers[0].take_incidents().ejections, 1);
+}

@@ -32,8 +32,8 @@ pub(super) enum Event {
     TookOver { spans: u32 },
     /// It did not build the prompt that it was sent, so many spans of which were new to it.
     DidNotBuild { spans: u32 },
-    /// It failed a request that was sent at `sent_at`.
-    Failed { sent_at: Timestamp, now: Timestamp },
+    /// It failed a request that was sent at `sent_at`, perhaps after it had begun to answer.
+    Failed { sent_at: Timestamp, now: Timestamp, was_begun: bool },
     /// It served a request that was sent at `sent_at`.
     Served { sent_at: Timestamp, now: Timestamp },
     /// It refused a request that was sent at `sent_at`, for the request's own fault.
@@ -91,7 +91,12 @@ impl Event {
             Self::TookOver { spans } => row.odometer = row.odometer.wrapping_add(*spans),
             // No other text had to go for it.
             Self::DidNotBuild { spans } => row.odometer = row.odometer.wrapping_sub(*spans),
-            Self::Failed { sent_at, now } => return row.failures.fail(*sent_at, *now, health),
+            Self::Failed { sent_at, now, was_begun } => {
+                if *was_begun {
+                    row.failures.take_back_success(*now);
+                }
+                return row.failures.fail(*sent_at, *now, health);
+            }
             Self::Served { sent_at, now } => row.failures.succeed(*sent_at, *now),
             Self::Refused { sent_at } => row.failures.refuse(*sent_at),
             Self::Told(told) => told.apply(row, bytes_per_token),

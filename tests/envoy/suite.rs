@@ -10,6 +10,7 @@ mod engines;
 mod failing;
 mod failure;
 mod format_samples;
+mod health;
 mod held;
 mod hit_rate;
 mod hostile;

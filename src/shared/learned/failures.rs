@@ -77,6 +77,13 @@ impl FailureRecord {
         is_due
     }
 
+    /// It broke off an answer that it had begun: what was counted as served when it began is none.
+    pub fn take_back_success(&mut self, now: Timestamp) {
+        if !self.is_marked {
+            self.rate(1.0, now);
+        }
+    }
+
     /// It served a request that was sent at `sent_at`: counts it among the last ones, and see [`Self::clear`].
     pub fn succeed(&mut self, sent_at: Timestamp, now: Timestamp) {
         if !self.is_marked && self.share > 0.0 {
@@ -297,6 +304,18 @@ mod tests {
             }
             assert_eq!(is_out, case.want, "{}", case.name);
         }
+    }
+
+    #[test]
+    fn a_worker_that_begins_each_answer_and_breaks_it_off_is_ejected_soon() {
+        let (mut record, mut broken) = (FailureRecord::default(), 0);
+        while !record.is_marked && broken < 100 {
+            record.succeed(NOW, NOW);
+            record.take_back_success(NOW);
+            record.fail(NOW, NOW, &health());
+            broken += 1;
+        }
+        assert!((4..10).contains(&broken), "{broken}");
     }
 
     #[test]
