@@ -78,6 +78,7 @@ pub struct Exchange {
     /// The prompt's blocks, for what is recorded after the decision; empty where nothing was recorded with it.
     blocks: Box<[BlockHash]>,
     credit: Option<Credit>,
+    attempts: Option<u32>,
     has_first_byte: bool,
 }
 
@@ -144,6 +145,12 @@ impl Exchange {
         self.decision.as_ref()
     }
 
+    /// The worker where it is counted: that answers it, or is to.
+    #[must_use]
+    pub fn counted_at(&self) -> Option<WorkerId> {
+        self.counted.map(|(worker, _)| worker)
+    }
+
     /// How long its prompt is.
     #[must_use]
     pub const fn prompt(&self) -> PromptSize {
@@ -172,6 +179,17 @@ impl Exchange {
     #[must_use]
     pub const fn credit(&self) -> Option<&Credit> {
         self.credit.as_ref()
+    }
+
+    /// How many workers the host tried, as far as it tells; the one that answered is the last of them.
+    #[must_use]
+    pub const fn attempts(&self) -> Option<u32> {
+        self.attempts
+    }
+
+    /// Notes how many workers the host tried. Has to be known before the answer is settled.
+    pub const fn note_attempts(&mut self, attempts: Option<u32>) {
+        self.attempts = attempts;
     }
 
     /// Whether the answer's first byte has come.

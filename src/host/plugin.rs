@@ -85,6 +85,7 @@ impl Plugin {
         let incidents = self.router.take_incidents();
         self.stats.add(Stat::PageConflicts, incidents.conflicts);
         self.stats.add(Stat::PageNewer, incidents.newer);
+        self.stats.add(Stat::Ejections, incidents.ejections);
     }
 
     /// Writes what this VM has not yet told the others, and keeps its slots alive while it has requests in flight.

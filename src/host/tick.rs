@@ -27,6 +27,7 @@ impl Plugin {
             self.admit_workers(pool, now);
             self.update_lease(pool, now);
             if self.pools.get(pool).is_some_and(|pages| pages.holds_lease) {
+                self.router.refresh(&mut SharedData, pool, now);
                 if let Some(status) = self.add_up(pool, now) {
                     self.stats.set_status(pool, &status);
                 }

@@ -3,8 +3,8 @@
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use super::candidates::Eligible;
 use super::*;
+use crate::config::HealthConfig;
 use crate::engine::{Engine, PageReader};
 use crate::schedule::Query;
 use crate::shared::adapters::AdaptersPage;
@@ -61,7 +61,9 @@ fn fits(pool: &mut Pool, page: &AdaptersPage, matched_tokens: &[u64]) -> Vec<Opt
     let sizes = RequestSizes { bytes_per_token: 1.0, uncached_tokens: 0.0, adapter };
     pool.matched_bytes = matched_tokens.to_vec();
     let query = Query { prompt_tokens: 1_000.0, ..Query::default() };
-    pool.collect_candidates(&query, &sizes, &PollConfig::default(), NOW.plus_ms(100), Eligible::READY);
+    let (poll, health) = (PollConfig::default(), HealthConfig::default());
+    let rules = Rules { poll: &poll, health: &health };
+    pool.collect_candidates(&query, &sizes, &rules, NOW.plus_ms(100));
     pool.candidates.iter().map(|candidate| candidate.adapter).collect()
 }
 
@@ -165,7 +167,9 @@ fn reports_too_old_for_loads_still_tell_names() {
     let adapter = pool.find_adapter(&AdaptersPage::default(), model("x"));
     let sizes = RequestSizes { bytes_per_token: 1.0, uncached_tokens: 0.0, adapter };
     let poll = PollConfig { report_age_ms_max: 5_000, ..PollConfig::default() };
-    pool.collect_candidates(&Query::default(), &sizes, &poll, NOW.plus_ms(9_000), Eligible::READY);
+    let health = HealthConfig::default();
+    let rules = Rules { poll: &poll, health: &health };
+    pool.collect_candidates(&Query::default(), &sizes, &rules, NOW.plus_ms(9_000));
     let fits: Vec<_> = pool.candidates.iter().map(|candidate| candidate.adapter).collect();
     assert_eq!(fits, [Some(Loaded), Some(Unknown)]);
 }

@@ -1,6 +1,7 @@
 //! A pool's workers as candidates for one request: what is known of each, as plain numbers.
 
 use super::Pool;
+use super::availability::Rules;
 use crate::config::{IndexConfig, PollConfig};
 use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
 use crate::prefix::BlockHash;
@@ -8,7 +9,7 @@ use crate::schedule::{Branch, Candidate, Decision, Picks, Policy, Query};
 use crate::shared::PageError;
 use crate::shared::fleet::FleetWorker;
 use crate::shared::inflight::InflightPage;
-use crate::shared::learned::LearnedPage;
+use crate::shared::learned::{FailureRecord, LearnedPage};
 use crate::shared::store::Store;
 use crate::stage::{self, Stage};
 use crate::time::Timestamp;
@@ -99,10 +100,10 @@ impl Pool {
         self.fleet().worker(worker).map_or(0, |worker| worker.generation)
     }
 
-    /// Notes that it failed a request, until the next decision reads what all VMs know.
-    pub(crate) fn note_failure(&mut self, worker: WorkerId) {
+    /// Notes what became of its requests, until the next decision reads what all VMs know.
+    pub(crate) fn set_failures(&mut self, worker: WorkerId, failures: FailureRecord) {
         if let Some(learned) = self.learned.get_mut(usize::from(worker.0)) {
-            learned.failures = learned.failures.saturating_add(1);
+            learned.failures = failures;
         }
     }
 
@@ -112,10 +113,10 @@ impl Pool {
         self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.tells_cached)
     }
 
-    /// Whether it failed a request since its last success, as far as was known at the last decision, or has since.
+    /// The requests that it failed, as far as was known at the last decision, and those that failed here since.
     #[must_use]
-    pub fn has_failed(&self, worker: WorkerId) -> bool {
-        self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.failures > 0)
+    pub fn failures(&self, worker: WorkerId) -> FailureRecord {
+        self.learned.get(usize::from(worker.0)).map(|learned| learned.failures).unwrap_or_default()
     }
 
     /// How many bytes of the prompt the index found at `worker`.
@@ -133,15 +134,14 @@ impl Pool {
         query: &Query,
         sizes: &RequestSizes,
         page: &InflightPage,
-        poll: &PollConfig,
+        rules: &Rules<'_>,
         now: Timestamp,
     ) -> Option<Decision> {
         page.add_up(self.owner, &self.held, now, &mut self.totals);
         stage::end(Stage::AddUp);
-        let eligible = self.eligible(poll, now);
-        self.collect_candidates(query, sizes, poll, now, eligible);
+        let is_panic = self.collect_candidates(query, sizes, rules, now);
+        let rung = self.rung(query, rules.poll, now);
         stage::end(Stage::Candidates);
-        let is_panic = eligible != Eligible::READY;
         let mut picks = Picks::default();
         let query = Query { turn: page.turn(), ..*query };
         let mut branch = policy.pick(&query, &self.candidates, &mut picks);
@@ -149,10 +149,11 @@ impl Pool {
             picks.put_first(holder);
             branch = Branch::PreviousResponse;
         }
+        self.keep_proven_pick(policy, &query, &mut picks);
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
-        Some(Decision { picks, branch, is_panic, rung: self.rung(&query, poll, now), matched_tokens })
+        Some(Decision { picks, branch, is_panic, rung, matched_tokens })
     }
 
     fn is_candidate(&self, worker: WorkerId) -> bool {
@@ -163,51 +164,30 @@ impl Pool {
         (self.matched_bytes(worker) as f64 / sizes.bytes_per_token).min(query.prompt_tokens)
     }
 
-    /// Who may be a candidate: the workers that answer their scrapes and do not fail their requests. Where there is none,
-    /// scrapes count for nothing first: they may be what is broken. And where three quarters of the workers seem to fail
-    /// their requests, it is more likely the requests.
-    pub(super) fn eligible(&self, poll: &PollConfig, now: Timestamp) -> Eligible {
-        let (mut available, mut ready, mut warm) = (0_usize, 0_usize, 0_usize);
-        for id in self.members.iter().filter_map(|member| member.id) {
-            let Some(worker) = self.fleet.worker(id) else { continue };
-            let (is_available, is_cooling) = (is_available(worker, poll), self.is_cooling(id, now));
-            available += usize::from(is_available);
-            ready += usize::from(is_available && !is_cooling);
-            warm += usize::from(!is_cooling);
-        }
-        match (available, ready) {
-            (_, 1..) if ready * COOLING_SHARE_MAX >= available => Eligible::READY,
-            (1.., _) => Eligible { only_available: true, only_serving: false },
-            (0, _) => Eligible { only_available: false, only_serving: warm > 0 },
-        }
-    }
-
-    fn is_cooling(&self, worker: WorkerId, now: Timestamp) -> bool {
-        self.learned.get(usize::from(worker.0)).is_some_and(|learned| learned.is_cooling(now))
-    }
-
-    /// Fills the candidates.
+    /// Fills the candidates; returns whether so few workers are ready that others are among them.
     pub(super) fn collect_candidates(
         &mut self,
         query: &Query,
         sizes: &RequestSizes,
-        poll: &PollConfig,
+        rules: &Rules<'_>,
         now: Timestamp,
-        eligible: Eligible,
-    ) {
+    ) -> bool {
+        let admission = self.admit(rules, now);
         self.candidates.clear();
+        self.unproven.clear();
         let mut foreign_max = ForeignLoad::default();
-        for member in &self.members {
+        for (member, fitness) in self.members.iter().zip(&self.fits) {
             let Some(id) = member.id else { continue };
-            let Some(worker) = self.fleet.worker(id) else { continue };
-            let learned = self.learned.get(usize::from(id.0));
-            let is_left_out = (eligible.only_available && !is_available(worker, poll))
-                || (eligible.only_serving && self.is_cooling(id, now));
-            if is_left_out {
+            if !admission.admits(*fitness) {
                 continue;
             }
+            if admission.is_unsure(*fitness) {
+                self.unproven.push(id);
+            }
+            let Some(worker) = self.fleet.worker(id) else { continue };
+            let learned = self.learned.get(usize::from(id.0));
             let own = self.totals.get(usize::from(id.0)).copied().unwrap_or_default();
-            let report = worker.fresh_report(now, poll.report_age_ms_max);
+            let report = worker.fresh_report(now, rules.poll.report_age_ms_max);
             let told = report.and_then(|report| foreign_load_in(worker, report));
             let foreign = told.unwrap_or_default();
             foreign_max = foreign_max.max(foreign);
@@ -234,34 +214,12 @@ impl Pool {
             candidate.load_requests += foreign_max.requests;
             candidate.backlog_tokens += foreign_max.waiting * sizes.uncached_tokens;
         }
+        admission.is_panic
     }
-}
-
-/// Which workers may be candidates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Eligible {
-    /// Only those that answer their scrapes.
-    pub(super) only_available: bool,
-    /// Only those that do not fail request after request.
-    pub(super) only_serving: bool,
-}
-
-impl Eligible {
-    /// All is as it should be.
-    pub(super) const READY: Self = Self { only_available: true, only_serving: true };
 }
 
 /// What is known of a worker without a fresh report.
 const NO_REPORT: LoadReport = LoadReport::UNKNOWN;
-
-/// One in so many workers has to be left, or none is left alone for failing.
-const COOLING_SHARE_MAX: usize = 4;
-
-/// Whether the worker answers its scrapes. A worker never scraped is given the benefit of the doubt, and so are all where
-/// scrapes are off: what an earlier configuration found out, nobody will ever correct.
-pub(super) fn is_available(worker: &FleetWorker, poll: &PollConfig) -> bool {
-    poll.cluster.is_empty() || u32::from(worker.scrape_failures) < poll.failures_max
-}
 
 /// Others' requests at a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -26,6 +26,8 @@ pub(super) struct Member {
     pub(super) identity: u64,
     /// Its row in the fleet page; `None` until the page has been read, or when the page is full.
     pub(super) id: Option<WorkerId>,
+    /// Whether it is configured to get no new requests.
+    pub(super) is_draining: bool,
 }
 
 /// What makes a worker a member.
@@ -66,6 +68,7 @@ impl Member {
             rank: None,
             identity: mix(xxh3_64(address.as_bytes())),
             id: None,
+            is_draining: false,
         }
     }
 }
@@ -109,6 +112,7 @@ impl Pool {
             // Rows hardly ever move: looking where it was keeps this linear in the pool.
             let is_at = |id: &WorkerId| self.fleet.worker(*id).is_some_and(|worker| worker.address == member.address);
             member.id = member.id.filter(is_at).or_else(|| self.fleet.find(&member.address));
+            member.is_draining = self.draining.contains(&member.address);
         }
         let workers = self.fleet.len();
         // Never shrinks: a request in flight at a worker that left the page must still find its row.

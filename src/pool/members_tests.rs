@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, HealthConfig};
 use crate::worker::{Endpoint, Standing};
 
 const NOW: Timestamp = Timestamp::from_ms(10_000_000);
@@ -22,6 +22,11 @@ fn config(pool: &str, discovery: &str) -> Config {
 fn discovered(rest: &str) -> (Pool, PollConfig) {
     let config = config(rest, r#""cluster": "admin""#);
     (Pool::configured(&config.pools[0], true, 1, 1), config.poll)
+}
+
+fn status(pool: &mut Pool) -> PoolStatus {
+    let (poll, health) = (PollConfig::default(), HealthConfig::default());
+    pool.status(&InflightPage::open(None).unwrap(), &Rules { poll: &poll, health: &health }, NOW)
 }
 
 fn endpoints(told: &[(&str, &str, Standing)]) -> Vec<Endpoint> {
@@ -63,10 +68,9 @@ fn the_workers_are_those_of_the_cluster_by_their_ids() {
     assert_eq!(addresses(&pool), [] as [&str; 0]);
     // What they were sent before they answer still.
     assert_eq!([A, B, V6].map(|address| pool.find(address)), [1, 0, 2].map(|id| Some(WorkerId(id))));
-    let page = InflightPage::open(None).unwrap();
-    assert_eq!(pool.status(&page, &PollConfig::default(), NOW).workers, 0);
+    assert_eq!(status(&mut pool).workers, 0);
     tell(&mut pool, &[(B, "", Healthy)], NOW.plus_ms(4));
-    assert_eq!(pool.status(&page, &PollConfig::default(), NOW).workers, 1);
+    assert_eq!(status(&mut pool).workers, 1);
 }
 
 #[test]
@@ -76,10 +80,9 @@ fn what_is_in_flight_at_a_worker_that_left_is_counted_until_it_ends() {
     let request = Held { requests: 1, ..Held::default() };
     pool.hold(WorkerId(0), request);
     tell(&mut pool, &[(B, "", Standing::Healthy)], NOW.plus_ms(1));
-    let page = InflightPage::open(None).unwrap();
-    assert_eq!(pool.status(&page, &PollConfig::default(), NOW).requests, 1);
+    assert_eq!(status(&mut pool).requests, 1);
     pool.release(WorkerId(0), request);
-    assert_eq!(pool.status(&page, &PollConfig::default(), NOW).requests, 0);
+    assert_eq!(status(&mut pool).requests, 0);
 }
 
 #[test]

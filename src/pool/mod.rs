@@ -1,10 +1,12 @@
 //! The workers of one Envoy cluster: what is known of them now, and one decision over them.
 
 mod adapters;
+mod availability;
 mod candidates;
 mod members;
 mod poller;
 
+pub use availability::Rules;
 pub use candidates::RequestSizes;
 pub use poller::{Poll, PollSchedule};
 
@@ -23,7 +25,8 @@ use crate::shared::responses;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
 use adapters::PoolAdapters;
-use candidates::{foreign_load, is_available};
+use availability::Fitness;
+use candidates::foreign_load;
 use members::{Member, Membership};
 
 /// One pool: its workers, the fleet page as last read, and what this VM itself has in flight.
@@ -34,6 +37,8 @@ pub struct Pool {
     cluster: String,
     members: Vec<Member>,
     membership: Membership,
+    /// Addresses of workers that are configured to get no new requests.
+    draining: Vec<String>,
     fleet: Fleet,
     /// This VM's name in shared pages.
     owner: u64,
@@ -58,6 +63,9 @@ pub struct Pool {
     retentions: Vec<Retention>,
     matched_bytes: Vec<u64>,
     candidates: Vec<Candidate>,
+    /// More scratch: how each member stands, and which candidates may be broken although others surely are not.
+    fits: Vec<Fitness>,
+    unproven: Vec<WorkerId>,
 }
 
 /// Where the pool's pages are in shared data; those of the index apart.
@@ -142,6 +150,7 @@ impl Pool {
             cluster: cluster.to_owned(),
             members: addresses.iter().map(|address| Member::new(address, None)).collect(),
             membership: Membership::Listed,
+            draining: Vec::new(),
             fleet: Fleet::default(),
             owner,
             held: Vec::new(),
@@ -159,6 +168,8 @@ impl Pool {
             retentions: Vec::new(),
             matched_bytes: Vec::new(),
             candidates: Vec::with_capacity(addresses.len()),
+            fits: Vec::with_capacity(addresses.len()),
+            unproven: Vec::new(),
         }
     }
 
@@ -172,6 +183,7 @@ impl Pool {
             member.rank = worker.data_parallel_rank;
         }
         pool.membership = Membership::of(config, is_told);
+        pool.draining.clone_from(&config.draining);
         pool.is_scraped = config.engine != Engine::Silent;
         pool.metrics_path.clone_from(&config.metrics.path);
         pool.reader = PageReader::new(config.engine, &config.metrics.renamed);
@@ -298,14 +310,19 @@ impl Pool {
     }
 
     /// Adds up `page` anew and tells how the pool stands.
-    pub fn status(&mut self, page: &InflightPage, poll: &PollConfig, now: Timestamp) -> PoolStatus {
+    pub fn status(&mut self, page: &InflightPage, rules: &Rules<'_>, now: Timestamp) -> PoolStatus {
         page.add_up(self.owner, &self.held, now, &mut self.totals);
-        let mut status =
-            PoolStatus { requests: self.totals.iter().map(|held| held.requests).sum(), ..PoolStatus::default() };
-        status.workers = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let tally = self.survey(rules, now);
+        let mut status = PoolStatus {
+            requests: self.totals.iter().map(|held| held.requests).sum(),
+            workers: u32::try_from(self.members.len()).unwrap_or(u32::MAX),
+            draining_workers: tally.draining,
+            ejected_workers: tally.ejected,
+            available_workers: tally.ready,
+            ..PoolStatus::default()
+        };
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {
-            status.available_workers += u32::from(is_available(worker, poll));
-            status.known_workers += u32::from(foreign_load(worker, poll, now).is_some());
+            status.known_workers += u32::from(foreign_load(worker, rules.poll, now).is_some());
             let age_ms = worker.report.map_or(0, |dated: DatedReport| now.ms_between(dated.taken_at));
             status.report_age_ms_max = status.report_age_ms_max.max(age_ms);
         }

@@ -3,8 +3,8 @@
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use super::candidates::Eligible;
 use super::*;
+use crate::config::HealthConfig;
 use crate::schedule::policy::LEAST_LOAD;
 use crate::schedule::policy::testing::default_policy;
 use crate::schedule::{Branch, POLICIES, Query};
@@ -18,6 +18,11 @@ const SIZES: RequestSizes = RequestSizes { bytes_per_token: 4.0, uncached_tokens
 
 fn poll() -> PollConfig {
     PollConfig { cluster: "poll".into(), report_age_ms_max: AGE_MAX_MS, failures_max: 2, ..PollConfig::default() }
+}
+
+/// Calls `with` with the rules of this configuration of scrapes and the defaults of all others.
+fn with_rules<T>(poll: &PollConfig, with: impl FnOnce(&Rules<'_>) -> T) -> T {
+    with(&Rules { poll, health: &HealthConfig::default() })
 }
 
 fn addresses(count: usize) -> Vec<String> {
@@ -52,14 +57,16 @@ fn in_flight(pool: &mut Pool, requests: &[u32]) -> InflightPage {
 
 fn loads(pool: &mut Pool, page: &InflightPage, now: Timestamp) -> Vec<f64> {
     page.add_up(OWNER, &pool.held, now, &mut pool.totals);
-    pool.collect_candidates(&Query::default(), &SIZES, &poll(), now, Eligible::READY);
+    with_rules(&poll(), |rules| pool.collect_candidates(&Query::default(), &SIZES, rules, now));
     pool.candidates.iter().map(|candidate| candidate.load_requests).collect()
 }
 
 fn decide(pool: &mut Pool) -> (Vec<u16>, bool) {
     let policy = default_policy(&LEAST_LOAD);
     let page = InflightPage::open(None).unwrap();
-    let decision = pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW).unwrap();
+    let decision =
+        with_rules(&poll(), |rules| pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, rules, NOW))
+            .unwrap();
     assert_eq!(decision.branch, Branch::LeastLoad);
     let mut ids: Vec<u16> = decision.picks.as_slice().iter().map(|worker| worker.0).collect();
     ids.sort_unstable();
@@ -137,7 +144,7 @@ fn without_scrapes_earlier_failures_do_not_count() {
     let mut pool = pool(2, |fleet| (0..3).for_each(|_| fleet.record_failure("10.0.0.1:8000")));
     let page = InflightPage::open(None).unwrap();
     page.add_up(OWNER, &[], NOW, &mut pool.totals);
-    pool.collect_candidates(&Query::default(), &SIZES, &PollConfig::default(), NOW, Eligible::READY);
+    with_rules(&PollConfig::default(), |rules| pool.collect_candidates(&Query::default(), &SIZES, rules, NOW));
     assert_eq!(pool.candidates.len(), 2);
 }
 
@@ -151,10 +158,9 @@ fn when_all_have_failed_all_are_tried() {
 fn a_pool_without_workers_decides_nothing() {
     let policy = default_policy(&LEAST_LOAD);
     let page = InflightPage::open(None).unwrap();
-    assert_eq!(
-        Pool::new("llm", &[], 1, OWNER).decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW),
-        None
-    );
+    let mut pool = Pool::new("llm", &[], 1, OWNER);
+    let decide = |rules: &Rules<'_>| pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, rules, NOW);
+    assert_eq!(with_rules(&poll(), decide), None);
 }
 
 #[test]
@@ -192,7 +198,9 @@ fn the_turn_is_that_of_the_page() {
     let mut page = InflightPage::open(None).unwrap();
     let mut firsts = Vec::new();
     for _ in 0..4 {
-        let decision = pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, &poll(), NOW).unwrap();
+        let decision =
+            with_rules(&poll(), |rules| pool.decide(policy.as_ref(), &Query::default(), &SIZES, &page, rules, NOW))
+                .unwrap();
         firsts.push(decision.picks.first().unwrap().0);
         page.advance_turn();
     }
@@ -236,7 +244,7 @@ fn the_status_counts_all_vms_and_tells_the_oldest_report() {
         report_age_ms_max: 250,
         ..PoolStatus::default()
     };
-    assert_eq!(pool.status(&page, &poll(), NOW.plus_ms(250)), want);
+    assert_eq!(with_rules(&poll(), |rules| pool.status(&page, rules, NOW.plus_ms(250))), want);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::lesson::{Event, Told};
 use crate::exchange::{Answerer, Credit, Exchange, Source};
 use crate::index::Recorded;
 use crate::response::Usage;
+use crate::schedule::{PICKS_MAX, Picks};
 use crate::shared::store::Store;
 use crate::time::Timestamp;
 use crate::worker::WorkerId;
@@ -37,7 +38,7 @@ impl Router {
         if matches!(answerer, Answerer::LaterPick | Answerer::Other) {
             self.publish(store, pool, now);
         }
-        self.note_failures(store, pool, exchange, source, status, now);
+        self.note_conduct(store, pool, exchange, source, status, now);
         let is_served = (200..300).contains(&status);
         let server = match source {
             Source::Worker(worker) if is_served => Some(worker),
@@ -83,6 +84,14 @@ impl Router {
         }
     }
 
+    /// The worker that answers has broken its answer off, before the request's end: [`Self::end`] is still to be called.
+    pub fn broke_off(&mut self, store: &mut impl Store, pool: usize, exchange: &Exchange, now: Timestamp) {
+        if let Some(worker) = exchange.counted_at() {
+            let failed = Event::Failed { sent_at: exchange.decided_at(), now, was_begun: true };
+            self.fail(store, pool, worker, failed, now);
+        }
+    }
+
     /// The request has ended: no longer counted, whatever happened before, and what its `usage` teaches is learned.
     /// Returns how a prediction came true, if the engine told.
     pub fn end(
@@ -111,7 +120,7 @@ impl Router {
     ///
     /// Where all picks fail the request is the suspect, and only the last of them counts: else a client could shut three
     /// workers with each bad request.
-    fn note_failures(
+    fn note_conduct(
         &mut self,
         store: &mut impl Store,
         pool: usize,
@@ -121,36 +130,66 @@ impl Router {
         now: Timestamp,
     ) {
         let sent_at = exchange.decided_at();
-        let failed = match source {
-            Source::Worker(worker) if is_failure(status) => Some(worker),
-            Source::Host { tried } => tried,
-            Source::Worker(_) | Source::Stranger => None,
+        let (worker, conduct) = match source {
+            Source::Worker(worker) => (worker, Conduct::of(status)),
+            Source::Host { tried: Some(worker) } => (worker, Conduct::Failed),
+            Source::Host { tried: None } | Source::Stranger => return,
         };
-        if let Some(worker) = failed {
-            self.fail(store, pool, worker, sent_at, now);
-        }
-        let Source::Worker(served) = source else { return };
-        if failed.is_some() {
-            return;
+        if conduct == Conduct::Failed {
+            return self.fail(store, pool, worker, Event::Failed { sent_at, now, was_begun: false }, now);
         }
         let picks = exchange.decision().map(|decision| decision.picks).unwrap_or_default();
-        let place = picks.as_slice().iter().position(|pick| *pick == served).unwrap_or_default();
-        for worker in picks.as_slice().iter().take(place) {
-            self.fail(store, pool, *worker, sent_at, now);
+        for failed in self.failed_before(pool, worker, &picks, exchange.attempts()).as_slice() {
+            self.fail(store, pool, *failed, Event::Failed { sent_at, now, was_begun: false }, now);
         }
-        // Most answers tell it when they end, at no cost: see `learn`.
-        if self.pools.get(pool).is_some_and(|pool| pool.has_failed(served)) {
-            self.teach(store, pool, served, Event::Served { sent_at }, now);
+        let Some(state) = self.pools.get(pool) else { return };
+        let known = state.failures(worker);
+        let event = match conduct {
+            Conduct::Served if known.has_failed() => Event::Served { sent_at, now },
+            Conduct::Refused if known.is_marked => Event::Refused { sent_at },
+            // Of a worker in good standing nothing has to be told.
+            _ => return,
+        };
+        self.teach(store, pool, worker, event, now);
+        if known.is_marked || known.in_a_row > 0 {
             self.sync_learned(store, pool, now);
+        }
+        self.take_in_failures(pool, worker);
+    }
+
+    /// The picks that were tried in vain before `server` answered.
+    ///
+    /// The host tries them in order and passes over those that are not in its cluster, as if they had not been named. It
+    /// tells how many it tried; where some were passed over and nobody knows which, none is blamed.
+    fn failed_before(&self, pool: usize, server: WorkerId, picks: &Picks, attempts: Option<u32>) -> Picks {
+        let Some(state) = self.pools.get(pool) else { return Picks::default() };
+        let place = picks.as_slice().iter().position(|pick| *pick == server);
+        // Who was not picked was asked when all picks had failed, or when the host knows none of them.
+        let before = match (place, attempts) {
+            (None, None) => 0,
+            (place, _) => place.unwrap_or(PICKS_MAX),
+        };
+        let mut failed = Picks::default();
+        let is_in_cluster = |pick: &&WorkerId| !state.is_gone(**pick);
+        picks.as_slice().iter().take(before).filter(is_in_cluster).for_each(|pick| failed.push(*pick));
+        let failed_attempts = attempts.map(|attempts| attempts.saturating_sub(1));
+        match failed_attempts.and_then(|attempts| usize::try_from(attempts).ok()) {
+            Some(attempts) if attempts < failed.as_slice().len() => Picks::default(),
+            _ => failed,
         }
     }
 
-    fn fail(&mut self, store: &mut impl Store, pool: usize, worker: WorkerId, sent_at: Timestamp, now: Timestamp) {
-        if let Some(state) = self.pools.get_mut(pool) {
-            state.note_failure(worker);
-        }
-        self.teach(store, pool, worker, Event::Failed { sent_at, now }, now);
+    fn fail(&mut self, store: &mut impl Store, pool: usize, worker: WorkerId, failed: Event, now: Timestamp) {
+        self.teach(store, pool, worker, failed, now);
         self.sync_learned(store, pool, now);
+        self.take_in_failures(pool, worker);
+    }
+
+    /// Lets the pool know what the copy of the page says of a worker by now, for answers that come before the next decision.
+    fn take_in_failures(&mut self, pool: usize, worker: WorkerId) {
+        if let (Some(state), Some(learning)) = (self.pools.get_mut(pool), self.learning.get(pool)) {
+            state.set_failures(worker, learning.failures(worker, state.generation(worker)));
+        }
     }
 
     /// Takes the credit for the prompt from the worker that has it: it did not build what it did not hold before, and no
@@ -184,6 +223,7 @@ impl Router {
             kv_tokens: state.kv_tokens(credit.worker, &self.config.index),
             recorded: credit.recorded,
             sent_at: exchange.decided_at(),
+            now,
         };
         let told = usage.cached_tokens.or_else(|| state.tells_cached(credit.worker).then_some(0));
         let predicted_tokens = (credit.matched_bytes as f64 / lesson.bytes_per_token()) as u32;
@@ -193,8 +233,22 @@ impl Router {
     }
 }
 
-/// Whether a status says that the worker failed. "Not implemented" and "HTTP version not supported" are the request's
-/// fault, as all 4xx are.
-const fn is_failure(status: u32) -> bool {
-    status >= 500 && status != 501 && status != 505
+/// What an answer says of the worker that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conduct {
+    Served,
+    /// For the request's own fault: that shows neither that it works nor that it does not.
+    Refused,
+    Failed,
+}
+
+impl Conduct {
+    /// "Not implemented" and "HTTP version not supported" are the request's fault, as all 4xx are.
+    const fn of(status: u32) -> Self {
+        match status {
+            400..500 | 501 | 505 => Self::Refused,
+            500.. => Self::Failed,
+            _ => Self::Served,
+        }
+    }
 }

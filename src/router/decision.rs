@@ -8,7 +8,7 @@ use super::prompt::ReadPrompt;
 use super::reading::Reading;
 use crate::exchange::{Credit, Exchange, PromptSize};
 use crate::index::SPAN_BYTES;
-use crate::pool::{Pool, RequestSizes};
+use crate::pool::{Pool, RequestSizes, Rules};
 use crate::prefix::prefix_bytes;
 use crate::schedule::policy::Needs;
 use crate::schedule::{Decision, Query};
@@ -143,7 +143,7 @@ impl Router {
     /// Brings what was learned up to date and prepares the pool with it; returns the averages.
     pub(super) fn read_learned(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) -> Option<Averages> {
         let (state, learning) = (self.pools.get_mut(pool)?, self.learning.get_mut(pool)?);
-        let (page, synced) = learning.page(store, &state.keys().learned, now);
+        let (page, synced) = learning.page(store, &state.keys().learned, &self.config.health, now);
         stage::end(Stage::ReadLearned);
         let averages = Averages { bytes_per_token: page.bytes_per_token(), uncached_tokens: page.uncached_tokens() };
         state.prepare(page, &self.config.index);
@@ -169,9 +169,9 @@ impl Router {
     ) -> Option<Decision> {
         let state = self.pools.get_mut(ask.pool)?;
         let policy = self.config.policies.get(ask.policy)?.policy.as_ref();
-        let (poll, owner, key) = (&self.config.poll, self.owner, Arc::clone(&state.keys().inflight));
+        let (rules, owner, key) = (Rules::of(&self.config), self.owner, Arc::clone(&state.keys().inflight));
         let mut decide = |state: &mut Pool, page: &InflightPage| {
-            let decision = state.decide(policy, query, sizes, page, poll, now)?;
+            let decision = state.decide(policy, query, sizes, page, &rules, now)?;
             exchange.handle_decision(state, decision);
             Some(decision)
         };
@@ -216,7 +216,7 @@ impl Router {
         now: Timestamp,
     ) {
         let Some(worker) = decision.picks.first() else { return };
-        let has_failed = self.pools.get(pool).is_some_and(|state| state.has_failed(worker));
+        let is_probe = self.pools.get(pool).is_some_and(|state| state.failures(worker).is_marked);
         let (mut spans, mut is_cold) = (0, false);
         if is_indexed {
             is_cold = self.pools.get(pool).is_some_and(Pool::is_cold);
@@ -226,14 +226,14 @@ impl Router {
             spans = credit.spans;
             exchange.set_credit(Some(credit));
             stage::end(Stage::RecordIndex);
-        } else if !has_failed {
+        } else if !is_probe {
             return;
         }
         let uncached_tokens = exchange.prompt().tokens.saturating_sub(decision.matched_tokens);
         let is_whole = is_indexed && exchange.prompt().is_whole;
         let uncached_tokens = is_whole.then(|| f64::from(uncached_tokens));
         self.teach(store, pool, worker, Event::Sent { spans, uncached_tokens, is_cold, now }, now);
-        if has_failed {
+        if is_probe {
             // It is tried with this one request, and the others must know.
             self.sync_learned(store, pool, now);
         }
@@ -250,7 +250,8 @@ impl Router {
         now: Timestamp,
     ) {
         let (Some(state), Some(learning)) = (self.pools.get(pool), self.learning.get_mut(pool)) else { return };
-        if learning.note(Lesson { worker, generation: state.generation(worker), event }) {
+        let lesson = Lesson { worker, generation: state.generation(worker), event };
+        if learning.note(lesson, &self.config.health) {
             self.sync_learned(store, pool, now);
         }
     }
@@ -258,7 +259,7 @@ impl Router {
     /// Writes what was learned here, and reads what others learned.
     pub(super) fn sync_learned(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) {
         let (Some(state), Some(learning)) = (self.pools.get(pool), self.learning.get_mut(pool)) else { return };
-        let synced = learning.sync(store, &state.keys().learned, now);
+        let synced = learning.sync(store, &state.keys().learned, &self.config.health, now);
         self.note(synced);
     }
 

@@ -164,7 +164,7 @@ fn a_retry_gives_the_credit_to_who_answered_and_the_failure_to_who_did_not() {
         Some(Prediction { predicted_tokens: 0, cached_tokens: 0 })
     );
     assert_eq!(gateway.serve(&prompt), (second, Branch::Warm));
-    assert_eq!([first, second].map(|worker| gateway.learned(worker).failures), [1, 0]);
+    assert_eq!([first, second].map(|worker| gateway.learned(worker).failures.in_a_row), [1, 0]);
     assert_eq!(gateway.in_flight(), 0);
 }
 
@@ -188,7 +188,7 @@ fn a_worker_that_fails_again_and_again_is_left_alone_and_tried_with_one_request(
     for request in 200..260 {
         gateway.serve(&text(&format!("request {request}"), 2_000));
     }
-    assert_eq!(gateway.learned(bad).failures, 0);
+    assert_eq!(gateway.learned(bad).failures.in_a_row, 0);
 }
 
 #[test]
@@ -223,11 +223,11 @@ fn the_host_that_cannot_reach_a_worker_counts_against_it_and_a_client_that_leave
     let first = decision.picks.first().unwrap();
     gateway.answer(&mut exchange, Source::Host { tried: Some(first) }, 0);
     gateway.routers[0].end(&mut gateway.store, 0, &mut exchange, None, NOW);
-    assert_eq!(gateway.learned(first).failures, 1);
+    assert_eq!(gateway.learned(first).failures.in_a_row, 1);
     let (mut exchange, decision) = gateway.decide(0, &text("two", 2_000));
     gateway.routers[0].end(&mut gateway.store, 0, &mut exchange, None, NOW);
     let other = decision.picks.first().unwrap();
-    assert_eq!(gateway.learned(other).failures, u8::from(other == first));
+    assert_eq!(gateway.learned(other).failures.in_a_row, u8::from(other == first));
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn what_others_learned_is_seen_with_the_first_decision_a_moment_later() {
     gateway.answer(&mut exchange, Source::Worker(WorkerId(0)), 500);
     let sees = |gateway: &mut Gateway| {
         gateway.decide(1, &text("other", 2_000));
-        gateway.routers[1].pool(0).unwrap().has_failed(WorkerId(0))
+        gateway.routers[1].pool(0).unwrap().failures(WorkerId(0)).has_failed()
     };
     assert!(!sees(&mut gateway), "the copy is a moment old");
     gateway.now = gateway.now.plus_ms(5);

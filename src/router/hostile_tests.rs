@@ -5,6 +5,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::flow_tests::{Gateway, NOW, text, usage};
 use super::*;
+use crate::config::HealthConfig;
 use crate::exchange::{Exchange, Source};
 use crate::request::Api;
 use crate::schedule::Branch;
@@ -30,7 +31,9 @@ impl Open {
 
 fn cooling(gateway: &mut Gateway, workers: u16) -> usize {
     let now = gateway.now;
-    (0..workers).filter(|worker| gateway.learned(WorkerId(*worker)).is_cooling(now)).count()
+    (0..workers)
+        .filter(|worker| gateway.learned(WorkerId(*worker)).failures.is_ejected(now, &HealthConfig::default()))
+        .count()
 }
 
 #[test]

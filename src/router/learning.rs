@@ -5,10 +5,12 @@
 //! load once for many requests, and not twice for each.
 
 use super::lesson::{Event, Lesson};
+use crate::config::HealthConfig;
 use crate::shared::PageError;
-use crate::shared::learned::LearnedPage;
+use crate::shared::learned::{FailureRecord, LearnedPage};
 use crate::shared::store::{Store, update};
 use crate::time::Timestamp;
+use crate::worker::WorkerId;
 
 /// What other VMs learned is seen so much later, at the most.
 const SYNC_INTERVAL_MS: u64 = 5;
@@ -22,25 +24,33 @@ pub(super) struct Learning {
     /// `None` before the first sync.
     page: Option<LearnedPage>,
     synced_at: Timestamp,
-    /// Whether a worker is left alone for its failures: whoever tries it again must know what others tried.
+    /// Whether a worker is ejected: whoever tries it again must know what others tried.
     has_failing: bool,
+    /// Workers ejected by what was written from here, until somebody counts them.
+    ejections: u32,
     lessons: Vec<Lesson>,
 }
 
 impl Learning {
     /// The copy, brought up to date if it is old. Tells besides how a write went, if there was one.
-    pub(super) fn page(&mut self, store: &mut impl Store, key: &str, now: Timestamp) -> (&LearnedPage, Outcome) {
+    pub(super) fn page(
+        &mut self,
+        store: &mut impl Store,
+        key: &str,
+        health: &HealthConfig,
+        now: Timestamp,
+    ) -> (&LearnedPage, Outcome) {
         let is_old = self.page.is_none() || self.has_failing || now.ms_between(self.synced_at) >= SYNC_INTERVAL_MS;
-        let outcome = if is_old { self.sync(store, key, now) } else { Ok(true) };
+        let outcome = if is_old { self.sync(store, key, health, now) } else { Ok(true) };
         (self.page.get_or_insert_default(), outcome)
     }
 
     /// Takes a lesson into the copy, and keeps it for the page. Returns whether so many wait that they have to be written.
-    pub(super) fn note(&mut self, lesson: Lesson) -> bool {
+    pub(super) fn note(&mut self, lesson: Lesson, health: &HealthConfig) -> bool {
         let page = self.page.get_or_insert_default();
-        lesson.apply(page);
-        if matches!(lesson.event, Event::Failed { .. }) {
-            self.has_failing = page.has_failing();
+        lesson.apply(page, health);
+        if let Event::Failed { now, .. } = lesson.event {
+            self.has_failing = page.has_failing(now, health);
         }
         self.lessons.push(lesson);
         self.lessons.len() >= LESSONS_MAX
@@ -51,20 +61,34 @@ impl Learning {
         !self.lessons.is_empty()
     }
 
+    /// What the copy says of a worker's failures.
+    pub(super) fn failures(&self, worker: WorkerId, generation: u32) -> FailureRecord {
+        self.page.as_ref().map(|page| page.worker(worker, generation).failures).unwrap_or_default()
+    }
+
+    /// How often a worker was ejected by what was written from here, since the last call. What other VMs write counts there:
+    /// each ejection is in one write only, however many saw the failures.
+    pub(super) const fn take_ejections(&mut self) -> u32 {
+        std::mem::replace(&mut self.ejections, 0)
+    }
+
     /// Reads the page, and writes into it what was learned here since. What loses its race again and again is given up: the
     /// averages hardly miss it.
-    pub(super) fn sync(&mut self, store: &mut impl Store, key: &str, now: Timestamp) -> Outcome {
+    pub(super) fn sync(&mut self, store: &mut impl Store, key: &str, health: &HealthConfig, now: Timestamp) -> Outcome {
         self.synced_at = now;
         let lessons = std::mem::take(&mut self.lessons);
         let updated = update(store, key, |bytes| {
             let mut page = LearnedPage::open(bytes)?;
-            lessons.iter().for_each(|lesson| lesson.apply(&mut page));
-            Ok(((!lessons.is_empty()).then(|| page.as_bytes().to_vec()), page))
+            let ejected = lessons.iter().filter(|lesson| lesson.apply(&mut page, health)).count();
+            Ok(((!lessons.is_empty()).then(|| page.as_bytes().to_vec()), (page, ejected)))
         });
         match updated {
-            Ok((page, is_stored)) => {
-                self.has_failing = page.has_failing();
+            Ok(((page, ejected), is_stored)) => {
+                self.has_failing = page.has_failing(now, health);
                 self.page = Some(page);
+                if is_stored {
+                    self.ejections = self.ejections.saturating_add(u32::try_from(ejected).unwrap_or(u32::MAX));
+                }
                 Ok(is_stored)
             }
             // On our own: what was learned here is in the copy, and nothing of others ever will be.

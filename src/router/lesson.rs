@@ -1,5 +1,6 @@
 //! What one event teaches of its worker: kept until the page of what was learned is written.
 
+use crate::config::HealthConfig;
 use crate::exchange::PromptSize;
 use crate::index::{Recorded, SPAN_BYTES};
 use crate::shared::learned::{LearnedPage, LearnedWorker};
@@ -31,10 +32,12 @@ pub(super) enum Event {
     TookOver { spans: u32 },
     /// It did not build the prompt that it was sent, so many spans of which were new to it.
     DidNotBuild { spans: u32 },
-    /// It failed a request that was sent at `sent_at`.
-    Failed { sent_at: Timestamp, now: Timestamp },
+    /// It failed a request that was sent at `sent_at`, perhaps after it had begun to answer.
+    Failed { sent_at: Timestamp, now: Timestamp, was_begun: bool },
     /// It served a request that was sent at `sent_at`.
-    Served { sent_at: Timestamp },
+    Served { sent_at: Timestamp, now: Timestamp },
+    /// It refused a request that was sent at `sent_at`, for the request's own fault.
+    Refused { sent_at: Timestamp },
     /// It answered, and told how many tokens that took.
     Told(Told),
 }
@@ -52,13 +55,14 @@ pub(super) struct Told {
     pub(super) kv_tokens: f64,
     /// What the worker was believed to hold of the prompt.
     pub(super) recorded: Recorded,
-    /// When the request was sent.
+    /// When the request was sent, and when it was answered.
     pub(super) sent_at: Timestamp,
+    pub(super) now: Timestamp,
 }
 
 impl Lesson {
-    /// Takes the lesson into the page.
-    pub(super) fn apply(&self, page: &mut LearnedPage) {
+    /// Takes the lesson into the page; returns whether the worker is ejected by it.
+    pub(super) fn apply(&self, page: &mut LearnedPage, health: &HealthConfig) -> bool {
         match &self.event {
             Event::Sent { uncached_tokens: Some(tokens), .. } => page.learn_uncached_tokens(*tokens),
             Event::Told(told) if told.prompt.is_whole => {
@@ -67,17 +71,19 @@ impl Lesson {
             _ => {}
         }
         let bytes_per_token = page.bytes_per_token();
-        page.change(self.worker, self.generation, |row| self.event.apply(row, bytes_per_token));
+        let mut is_ejected = false;
+        page.change(self.worker, self.generation, |row| is_ejected = self.event.apply(row, bytes_per_token, health));
+        is_ejected
     }
 }
 
 impl Event {
-    /// Takes it into the worker's row. `bytes_per_token` = the pool's average.
-    fn apply(&self, row: &mut LearnedWorker, bytes_per_token: f64) {
+    /// Takes it into the worker's row; returns whether the worker is ejected by it. `bytes_per_token` = the pool's average.
+    fn apply(&self, row: &mut LearnedWorker, bytes_per_token: f64, health: &HealthConfig) -> bool {
         match self {
             Self::Sent { spans, is_cold, now, .. } => {
                 row.odometer = row.odometer.wrapping_add(*spans);
-                row.probe(*now);
+                row.failures.probe(*now, health);
                 if *is_cold {
                     row.cold_pick_at = *now;
                 }
@@ -85,10 +91,17 @@ impl Event {
             Self::TookOver { spans } => row.odometer = row.odometer.wrapping_add(*spans),
             // No other text had to go for it.
             Self::DidNotBuild { spans } => row.odometer = row.odometer.wrapping_sub(*spans),
-            Self::Failed { sent_at, now } => row.fail(*sent_at, *now),
-            Self::Served { sent_at } => row.succeed(*sent_at),
+            Self::Failed { sent_at, now, was_begun } => {
+                if *was_begun {
+                    row.failures.take_back_success(*now);
+                }
+                return row.failures.fail(*sent_at, *now, health);
+            }
+            Self::Served { sent_at, now } => row.failures.succeed(*sent_at, *now),
+            Self::Refused { sent_at } => row.failures.refuse(*sent_at),
             Self::Told(told) => told.apply(row, bytes_per_token),
         }
+        false
     }
 }
 
@@ -102,7 +115,8 @@ impl Told {
         // The answer takes room in the cache too.
         let answer_bytes = f64::from(self.completion_tokens) * self.bytes_per_token();
         row.odometer = row.odometer.wrapping_add((answer_bytes / SPAN_BYTES as f64) as u32);
-        row.succeed(self.sent_at);
+        // Among its last requests it is counted where anybody knew that it failed some: see `Served`.
+        row.failures.clear(self.sent_at, self.now);
         row.tells_cached |= self.cached_tokens.is_some_and(|cached| cached > 0);
         if let Some(cached_tokens) = self.cached_tokens.or_else(|| row.tells_cached.then_some(0)) {
             let cached_bytes = f64::from(cached_tokens) * self.bytes_per_token();

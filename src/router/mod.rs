@@ -19,7 +19,7 @@ pub use reading::{Body, Model, Reading};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::Config;
-use crate::pool::{Pool, PoolStatus};
+use crate::pool::{Pool, PoolStatus, Rules};
 use crate::prefix::Chain;
 use crate::rng::Rng;
 use crate::shared::PageError;
@@ -45,13 +45,15 @@ pub struct Router {
     incidents: Incidents,
 }
 
-/// What went wrong with shared pages since it was last asked for.
+/// What went wrong, with shared pages and workers, since it was last asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incidents {
     /// Writes given up because other VMs were faster.
     pub conflicts: u32,
     /// Pages left alone because a newer version of the plugin wrote them.
     pub newer: u32,
+    /// Workers ejected for their failed requests.
+    pub ejections: u32,
 }
 
 impl Router {
@@ -116,7 +118,8 @@ impl Router {
 
     /// What went wrong with shared pages since the last call.
     pub fn take_incidents(&mut self) -> Incidents {
-        std::mem::take(&mut self.incidents)
+        let ejections = self.learning.iter_mut().map(Learning::take_ejections).sum();
+        Incidents { ejections, ..std::mem::take(&mut self.incidents) }
     }
 
     /// Reads a prompt that `feed` feeds; returns its bytes. It is then the one that [`Self::decide`] speaks of.
@@ -133,10 +136,16 @@ impl Router {
         trunk.observe(&ReadPrompt(&self.chain), workers)
     }
 
-    /// Adds up what all VMs have in flight in `page`, and tells how the pool stands.
+    /// Adds up what all VMs have in flight in `page`, and tells how the pool stands. Who is ejected is told as of the last
+    /// decision, or of [`Self::refresh`].
     pub fn status(&mut self, pool: usize, page: &InflightPage, now: Timestamp) -> PoolStatus {
-        let poll = &self.config.poll;
-        self.pools.get_mut(pool).map(|pool| pool.status(page, poll, now)).unwrap_or_default()
+        let rules = Rules::of(&self.config);
+        self.pools.get_mut(pool).map(|pool| pool.status(page, &rules, now)).unwrap_or_default()
+    }
+
+    /// Takes in what all VMs have learned of a pool: in one that decides nothing, no decision does.
+    pub fn refresh(&mut self, store: &mut impl Store, pool: usize, now: Timestamp) {
+        self.read_learned(store, pool, now);
     }
 
     /// The workers to scrape now, by their place in the pool. Only for the holder of the pool's lease.
@@ -200,6 +209,8 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod adapter_tests;
+#[cfg(test)]
+mod conduct_tests;
 #[cfg(test)]
 mod flood_tests;
 #[cfg(test)]

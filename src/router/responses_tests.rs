@@ -5,6 +5,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::flow_tests::{Gateway, NOW, text, usage};
 use super::*;
+use crate::config::HealthConfig;
 use crate::exchange::{Exchange, Source};
 use crate::request::Api;
 use crate::response::response_hash;
@@ -43,7 +44,7 @@ fn first(decision: &Decision) -> WorkerId {
 
 /// Makes a worker fail its requests until it is left alone.
 fn let_fail(gateway: &mut Gateway, worker: WorkerId) {
-    while !gateway.learned(worker).is_cooling(gateway.now) {
+    while !gateway.learned(worker).failures.is_ejected(gateway.now, &HealthConfig::default()) {
         let (mut exchange, _) = ask(gateway, 0, "anything", None);
         gateway.answer(&mut exchange, Source::Worker(worker), 503);
         gateway.finish(&mut exchange, None);

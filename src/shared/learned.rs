@@ -3,14 +3,19 @@
 //! Every decision (odometers) and every answer changes it; each VM has a copy and writes now and then. Rows are by [`WorkerId`]; a row of an earlier generation
 //! tells nothing of the worker that is there now.
 
+mod failures;
+
+pub use failures::FailureRecord;
+
 use zerocopy::little_endian::{F32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{PageError, Preamble};
+use crate::config::HealthConfig;
 use crate::time::Timestamp;
 use crate::worker::{WORKERS_MAX, WorkerId};
 
-const PREAMBLE: Preamble = Preamble::new(*b"WRLN", 1);
+const PREAMBLE: Preamble = Preamble::new(*b"WRLN", 2);
 
 /// Bytes of prompt a token before anything was learned: English text has 4 to 5 in the current tokenizers.
 pub const BYTES_PER_TOKEN: f32 = 4.0;
@@ -27,16 +32,6 @@ const SAMPLE_WEIGHT: f32 = 0.02;
 const CAPACITY_FACTOR_MIN: f32 = 0.01;
 const CAPACITY_FACTOR_MAX: f32 = 8.0;
 
-/// So many requests in a row that a worker failed, and it is left alone for a while. One may be the request's own fault,
-/// and a client must not be able to shut a worker that serves others well: each success in between starts anew.
-const FAILURES_MIN: u8 = 3;
-
-/// How long at first; twice as long after each further failure.
-const COOLING_MS: u64 = 1_000;
-
-/// How long at the most: Envoy's own default for the first ejection of an outlier.
-const COOLING_MS_MAX: u64 = 30_000;
-
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Header {
@@ -52,10 +47,15 @@ struct Row {
     generation: U32,
     odometer: U32,
     capacity_factor: F32,
-    failed_ms: U64,
-    probed_ms: U64,
     cold_pick_ms: U64,
-    failures: u8,
+    failed_ms: U64,
+    ejected_ms: U64,
+    probed_ms: U64,
+    rated_ms: U64,
+    failed_share: F32,
+    failures_in_a_row: u8,
+    ejections: u8,
+    is_marked: u8,
     tells_cached: u8,
 }
 
@@ -67,62 +67,28 @@ pub struct LearnedWorker {
     /// What its cache keeps over what its metrics say it has room for, 0.01 to 8: others' requests, answers and whatever
     /// else takes room make it smaller.
     pub capacity_factor: f32,
-    /// Requests in a row that it failed.
-    pub failures: u8,
-    /// When it failed the last one.
-    pub failed_at: Timestamp,
-    /// When it was tried again after that.
-    pub probed_at: Timestamp,
+    /// The requests that it failed.
+    pub failures: FailureRecord,
     /// When it last got a prompt that nobody had any of.
     pub cold_pick_at: Timestamp,
     /// Whether its answers ever told how many tokens were cached: then an answer that does not means none.
     pub tells_cached: bool,
 }
 
+impl Default for LearnedWorker {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self {
+            odometer: 0,
+            capacity_factor: 1.0,
+            failures: FailureRecord::default(),
+            cold_pick_at: Timestamp::default(),
+            tells_cached: false,
+        }
+    }
+}
+
 impl LearnedWorker {
-    const UNKNOWN: Self = Self {
-        odometer: 0,
-        capacity_factor: 1.0,
-        failures: 0,
-        failed_at: Timestamp::from_ns(0),
-        probed_at: Timestamp::from_ns(0),
-        cold_pick_at: Timestamp::from_ns(0),
-        tells_cached: false,
-    };
-
-    /// Whether it failed so often in a row, and so lately, that it should get no requests.
-    #[must_use]
-    pub fn is_cooling(&self, now: Timestamp) -> bool {
-        let Some(more) = self.failures.checked_sub(FAILURES_MIN) else { return false };
-        let cooling_ms = (COOLING_MS << more.min(10)).min(COOLING_MS_MAX);
-        now.ms_between(self.failed_at.max(self.probed_at)) < cooling_ms
-    }
-
-    /// It failed a request that was sent at `sent_at`. One that was sent before it was left alone tells nothing new: all
-    /// that hang at a worker fail together.
-    pub fn fail(&mut self, sent_at: Timestamp, now: Timestamp) {
-        if self.failures < FAILURES_MIN || sent_at >= self.failed_at {
-            self.failures = self.failures.saturating_add(1);
-            self.failed_at = now;
-        }
-    }
-
-    /// It answered a request that was sent at `sent_at`. What was sent before the last failure says nothing of now: a worker
-    /// may refuse new requests and finish the old ones.
-    pub fn succeed(&mut self, sent_at: Timestamp) {
-        if sent_at >= self.failed_at {
-            self.failures = 0;
-        }
-    }
-
-    /// It is sent a request: if it failed before, this is the one that shows whether it works again, and no other is
-    /// sent for as long as it was left alone.
-    pub fn probe(&mut self, now: Timestamp) {
-        if self.failures >= FAILURES_MIN {
-            self.probed_at = now;
-        }
-    }
-
     /// Corrects what its cache keeps to `factor` times what it has room for.
     pub fn set_capacity_factor(&mut self, factor: f32) {
         if !factor.is_nan() {
@@ -230,13 +196,13 @@ impl LearnedPage {
     #[must_use]
     pub fn worker(&self, id: WorkerId, generation: u32) -> LearnedWorker {
         let row = self.rows().get(usize::from(id.0)).filter(|row| row.generation.get() == generation);
-        row.map_or(LearnedWorker::UNKNOWN, Row::learned)
+        row.map(Row::learned).unwrap_or_default()
     }
 
-    /// Whether any worker failed so often in a row that it is left alone, or was until a moment ago.
+    /// Whether any worker is ejected, or was and may be being tried.
     #[must_use]
-    pub fn has_failing(&self) -> bool {
-        self.rows().iter().any(|row| row.failures >= FAILURES_MIN)
+    pub fn has_failing(&self, now: Timestamp, health: &HealthConfig) -> bool {
+        self.rows().iter().any(|row| row.is_marked != 0 && row.failures().is_on_trial(now, health))
     }
 
     /// Changes what was learned of the worker in its present generation.
@@ -284,9 +250,7 @@ impl Row {
         let mut learned = LearnedWorker {
             odometer: self.odometer.get(),
             capacity_factor: 1.0,
-            failures: self.failures,
-            failed_at: Timestamp::from_ms(self.failed_ms.get()),
-            probed_at: Timestamp::from_ms(self.probed_ms.get()),
+            failures: self.failures(),
             cold_pick_at: Timestamp::from_ms(self.cold_pick_ms.get()),
             tells_cached: self.tells_cached != 0,
         };
@@ -294,16 +258,36 @@ impl Row {
         learned
     }
 
+    fn failures(&self) -> FailureRecord {
+        let share = self.failed_share.get();
+        FailureRecord {
+            in_a_row: self.failures_in_a_row,
+            share: if (0.0..=1.0).contains(&share) { share } else { 0.0 },
+            rated_at: Timestamp::from_ms(self.rated_ms.get()),
+            failed_at: Timestamp::from_ms(self.failed_ms.get()),
+            is_marked: self.is_marked != 0,
+            ejections: self.ejections,
+            ejected_at: Timestamp::from_ms(self.ejected_ms.get()),
+            probed_at: Timestamp::from_ms(self.probed_ms.get()),
+        }
+    }
+
     fn of(learned: &LearnedWorker, generation: u32) -> Self {
         let ms = |at: Timestamp| U64::new(at.as_ns() / 1_000_000);
+        let failures = &learned.failures;
         Self {
             generation: U32::new(generation),
             odometer: U32::new(learned.odometer),
             capacity_factor: F32::new(learned.capacity_factor),
-            failed_ms: ms(learned.failed_at),
-            probed_ms: ms(learned.probed_at),
             cold_pick_ms: ms(learned.cold_pick_at),
-            failures: learned.failures,
+            failed_ms: ms(failures.failed_at),
+            ejected_ms: ms(failures.ejected_at),
+            probed_ms: ms(failures.probed_at),
+            rated_ms: ms(failures.rated_at),
+            failed_share: F32::new(failures.share),
+            failures_in_a_row: failures.in_a_row,
+            ejections: failures.ejections,
+            is_marked: failures.is_marked.into(),
             tells_cached: learned.tells_cached.into(),
         }
     }
@@ -334,16 +318,36 @@ mod tests {
             worker.odometer = 7;
             worker.tells_cached = true;
             worker.set_capacity_factor(0.5);
-            worker.fail(NOW, NOW);
+            (0..2).for_each(|_| _ = worker.failures.fail(NOW, NOW, &HealthConfig::default()));
         });
         page.learn_uncached_tokens(300.0);
         let page = LearnedPage::open(Some(page.into_bytes())).unwrap();
         let worker = page.worker(WORKER, 0);
-        assert_eq!((worker.odometer, worker.capacity_factor, worker.failures), (7, 0.5, 1));
-        assert_eq!((worker.tells_cached, worker.failed_at), (true, NOW));
-        assert_eq!(page.worker(WORKER, 1), LearnedWorker::UNKNOWN);
-        assert_eq!(page.worker(WorkerId(0), 0), LearnedWorker::UNKNOWN);
+        assert_eq!((worker.odometer, worker.capacity_factor, worker.tells_cached), (7, 0.5, true));
+        assert_eq!(page.worker(WORKER, 1), LearnedWorker::default());
+        assert_eq!(page.worker(WorkerId(0), 0), LearnedWorker::default());
         assert_eq!(page.uncached_tokens(), 300.0);
+    }
+
+    #[test]
+    fn a_record_of_failures_comes_back_as_it_was() {
+        let at = |ms| NOW.plus_ms(ms);
+        let record = FailureRecord {
+            in_a_row: 4,
+            share: 0.25,
+            rated_at: at(1),
+            failed_at: at(2),
+            is_marked: true,
+            ejections: 3,
+            ejected_at: at(4),
+            probed_at: at(5),
+        };
+        let mut page = page();
+        page.change(WORKER, 0, |worker| worker.failures = record);
+        let page = LearnedPage::open(Some(page.into_bytes())).unwrap();
+        assert_eq!(page.worker(WORKER, 0).failures, record);
+        let health = HealthConfig::default();
+        assert!(page.has_failing(at(10), &health) && !page.has_failing(at(600_000), &health));
     }
 
     #[test]
@@ -360,45 +364,10 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_fails_again_and_again_is_left_alone_ever_longer_and_tried_once() {
-        let mut worker = LearnedWorker::UNKNOWN;
-        worker.fail(NOW, NOW);
-        worker.fail(NOW, NOW);
-        assert!(!worker.is_cooling(NOW));
-        worker.fail(NOW, NOW);
-        (0..9).for_each(|_| worker.fail(Timestamp::from_ms(999_000), NOW.plus_ms(1)));
-        assert!(worker.is_cooling(NOW.plus_ms(999)));
-        assert!(!worker.is_cooling(NOW.plus_ms(1_000)));
-        worker.probe(NOW.plus_ms(1_000));
-        assert!(worker.is_cooling(NOW.plus_ms(1_500)), "one request is enough to find out");
-        worker.fail(NOW.plus_ms(1_000), NOW.plus_ms(1_010));
-        assert!(worker.is_cooling(NOW.plus_ms(3_000)));
-        (worker.failed_at, worker.probed_at) = (NOW, NOW);
-        (0..200).for_each(|_| worker.fail(NOW, NOW));
-        assert!(worker.is_cooling(NOW.plus_ms(29_999)));
-        assert!(!worker.is_cooling(NOW.plus_ms(30_000)));
-        worker.succeed(NOW);
-        worker.probe(NOW);
-        assert!(!worker.is_cooling(NOW));
-    }
-
-    #[test]
-    fn what_was_sent_before_a_failure_proves_nothing() {
-        let mut worker = LearnedWorker::UNKNOWN;
-        (0..3).for_each(|_| worker.fail(NOW, NOW));
-        worker.succeed(NOW.plus_ms(0));
-        assert_eq!(worker.failures, 0);
-        (0..3).for_each(|_| worker.fail(NOW, NOW));
-        worker.succeed(Timestamp::from_ms(999_999));
-        assert_eq!(worker.failures, 3);
-        worker.succeed(NOW.plus_ms(1));
-        assert_eq!(worker.failures, 0);
-    }
-
-    #[test]
     fn any_bytes_open_without_a_panic_and_give_numbers_in_range() {
         let mut kept = page();
-        kept.change(WORKER, 0, |worker| worker.fail(NOW, NOW));
+        let health = HealthConfig::default();
+        kept.change(WORKER, 0, |worker| _ = worker.failures.fail(NOW, NOW, &health));
         for seed in 0..5_000 {
             let mut rng = Rng::new(seed);
             let mut bytes = kept.as_bytes().to_vec();
@@ -411,6 +380,9 @@ mod tests {
             assert!((2.0..=8.0).contains(&page.bytes_per_token()), "seed {seed}");
             assert!((0.01..=8.0).contains(&page.worker(WORKER, 0).capacity_factor), "seed {seed}");
             page.learn_uncached_tokens(1.0);
+            let _ = page.has_failing(NOW, &health);
+            page.change(WORKER, 0, |worker| _ = worker.failures.fail(NOW, NOW, &health));
+            assert!((0.0..=1.0).contains(&page.worker(WORKER, 0).failures.share), "seed {seed}");
             page.change(WorkerId(511), 3, |worker| worker.odometer = 1);
             assert_eq!(page.worker(WorkerId(511), 3).odometer, 1, "seed {seed}");
         }

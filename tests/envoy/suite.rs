@@ -14,6 +14,7 @@ mod failing;
 mod failure;
 mod flood;
 mod format_samples;
+mod health;
 mod held;
 mod hit_rate;
 mod hostile;

@@ -45,6 +45,13 @@ impl Stream {
             }
         };
         let status = if is_of_worker { status(HeaderMap::Response) } else { 0 };
+        let first = self.exchange.decision().and_then(|decision| decision.picks.first());
+        if let Source::Worker(worker) = source
+            && first != Some(worker)
+        {
+            // Whoever answers instead of the first pick: which of the picks were tried at all?
+            self.exchange.note_attempts(abi::property("upstream\0request_attempt_count").and_then(number));
+        }
         stage::end(Work::ResponseHeaders);
         let answerer =
             plugin.router.answered(&mut SharedData, self.ask.pool, &mut self.exchange, source, status, abi::now());
@@ -136,6 +143,13 @@ impl Stream {
         if matches!(stage, Stage::Reading(_) | Stage::Sent) {
             plugin.stats.count(Stat::Unanswered);
         }
+        let is_begun = matches!(stage, Stage::Answered | Stage::Streaming);
+        if is_begun
+            && !self.is_complete
+            && abi::property("response\0code_details").is_some_and(|told| is_broken_off(&told))
+        {
+            plugin.router.broke_off(&mut SharedData, self.ask.pool, &self.exchange, abi::now());
+        }
         let usage = self.reader.as_ref().filter(|_| self.is_complete).and_then(AnswerReader::usage);
         let ended = plugin.router.end(&mut SharedData, self.ask.pool, &mut self.exchange, usage, abi::now());
         stage::end(Work::End);
@@ -155,6 +169,18 @@ impl Stream {
 /// Source: Envoy's documentation, "Response code details": `upstream_reset_before_response_started{reason}`.
 fn is_workers_fault(details: &[u8]) -> bool {
     details.starts_with(b"upstream_reset_before_response_started{") && !details.ends_with(b"{overflow}")
+}
+
+/// Whether the worker broke off an answer that it had begun; else the client left, or a time-out of the host came.
+///
+/// Source: Envoy's documentation, "Response code details": `upstream_reset_after_response_started{reason}`.
+fn is_broken_off(details: &[u8]) -> bool {
+    details.starts_with(b"upstream_reset_after_response_started{")
+}
+
+/// A property that is a number: the host writes all of them in eight bytes.
+fn number(bytes: Vec<u8>) -> Option<u32> {
+    u32::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
 /// The answer's status; 0 if it has none.

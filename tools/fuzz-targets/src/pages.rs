@@ -1,5 +1,6 @@
 //! Pages of shared data: any bytes open or are begun anew, and what is done to them afterwards stays in bounds.
 
+use warmroute::config::HealthConfig;
 use warmroute::shared::PageError;
 use warmroute::shared::adapters::{AdaptersPage, SENDINGS_MAX, Sending};
 use warmroute::shared::fleet::Fleet;
@@ -184,7 +185,7 @@ fn learned(choices: &mut Choices<'_>) {
             0 => page.learn_bytes_per_token(choices.u64(), choices.u32()),
             1 => page.learn_uncached_tokens(choices.f64()),
             2 => change_learned(&mut page, worker, generation, choices),
-            _ => _ = page.has_failing(),
+            _ => _ = page.has_failing(moment(choices), &HealthConfig::default()),
         }
         assert!((2.0..=8.0).contains(&page.bytes_per_token()), "{}", page.bytes_per_token());
         assert!(page.uncached_tokens() >= 0.0, "{}", page.uncached_tokens());
@@ -201,17 +202,21 @@ fn change_learned(page: &mut LearnedPage, worker: WorkerId, generation: u32, cho
     page.change(worker, generation, |learned| {
         learned.odometer = odometer;
         learned.set_capacity_factor(factor);
-        match odometer % 3 {
-            0 => learned.fail(sent_at, now),
-            1 => learned.succeed(sent_at),
-            _ => learned.probe(now),
+        let (failures, health) = (&mut learned.failures, HealthConfig::default());
+        match odometer % 4 {
+            0 => _ = failures.fail(sent_at, now, &health),
+            1 => failures.succeed(sent_at, now),
+            2 => failures.refuse(sent_at),
+            _ => failures.probe(now, &health),
         }
-        let _ = learned.is_cooling(now);
+        let _ = (failures.is_ejected(now, &health), failures.is_on_trial(now, &health));
+        assert!((0.0..=1.0).contains(&failures.share), "{failures:?}");
         changed = *learned;
     });
     // Rows keep milliseconds.
     let got = page.worker(worker, generation);
-    let is_kept = got == before || (got.odometer, got.failures) == (changed.odometer, changed.failures);
+    let is_kept =
+        got == before || (got.odometer, got.failures.in_a_row) == (changed.odometer, changed.failures.in_a_row);
     assert!(is_kept, "{got:?} is neither {before:?} nor {changed:?}");
 }
 
