@@ -21,6 +21,7 @@
 //! ```
 
 pub mod config;
+pub mod direct;
 pub mod engine;
 pub mod exchange;
 pub mod index;

@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::config::{IndexConfig, PollConfig};
+use crate::direct::Wish;
 use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
 use crate::prefix::BlockHash;
 use crate::schedule::{Branch, Candidate, Decision, Picks, Policy, Query};
@@ -136,10 +137,25 @@ impl Pool {
         poll: &PollConfig,
         now: Timestamp,
     ) -> Option<Decision> {
+        self.decide_as_wished(policy, query, (sizes, &mut Wish::none()), page, poll, now)
+    }
+
+    /// As [`Self::decide`], for a request that may say where it goes; `None` also if it cannot go there and nothing else
+    /// will do.
+    pub fn decide_as_wished(
+        &mut self,
+        policy: &dyn Policy,
+        query: &Query,
+        (sizes, wish): (&RequestSizes, &mut Wish<'_>),
+        page: &InflightPage,
+        poll: &PollConfig,
+        now: Timestamp,
+    ) -> Option<Decision> {
         page.add_up(self.owner, &self.held, now, &mut self.totals);
         stage::end(Stage::AddUp);
         let eligible = self.eligible(poll, now);
         self.collect_candidates(query, sizes, poll, now, eligible);
+        let pinned = self.follow(wish)?;
         stage::end(Stage::Candidates);
         let is_panic = eligible != Eligible::READY;
         let mut picks = Picks::default();
@@ -149,13 +165,14 @@ impl Pool {
             picks.put_first(holder);
             branch = Branch::PreviousResponse;
         }
+        pinned.apply(&mut picks, &mut branch);
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
         Some(Decision { picks, branch, is_panic, rung: self.rung(&query, poll, now), matched_tokens })
     }
 
-    fn is_candidate(&self, worker: WorkerId) -> bool {
+    pub(super) fn is_candidate(&self, worker: WorkerId) -> bool {
         self.candidates.iter().any(|candidate| candidate.worker == worker)
     }
 

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod candidates;
+mod directed;
 mod poller;
 
 pub use candidates::RequestSizes;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::{PollConfig, PoolConfig};
+use crate::direct::name_hash;
 use crate::engine::{Engine, PageError, PageReader};
 use crate::index::{Index, Retention};
 use crate::rng::{Rng, mix};
@@ -59,6 +61,8 @@ pub struct Pool {
     index: Index,
     keys: PageKeys,
     polls: PollSchedule,
+    /// The configured names of its workers, by [`name_hash`], and their addresses.
+    names: Vec<(u64, String)>,
     /// Whether its workers tell their load at all.
     is_scraped: bool,
     /// Where the page of metrics is, if not where all pools' are.
@@ -168,6 +172,7 @@ impl Pool {
             index: Index::new(&[&PageKind::Index.key(cluster), "/"].concat(), index_pages),
             keys: PageKeys::new(cluster),
             polls: PollSchedule::default(),
+            names: Vec::new(),
             is_scraped: true,
             metrics_path: None,
             reader: PageReader::new(Engine::Auto, &[]),
@@ -188,6 +193,8 @@ impl Pool {
             member.metrics_address.clone_from(worker.metrics_address.as_ref().unwrap_or(&worker.address));
             member.rank = worker.data_parallel_rank;
         }
+        let names = config.workers.iter().filter(|worker| !worker.name.is_empty());
+        pool.names = names.map(|worker| (name_hash(&worker.name), worker.address.clone())).collect();
         pool.is_scraped = config.engine != Engine::Silent;
         pool.metrics_path.clone_from(&config.metrics.path);
         pool.reader = PageReader::new(config.engine, &config.metrics.renamed);

@@ -199,6 +199,8 @@ pub fn session_hash(name: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod adapter_tests;
 #[cfg(test)]
+mod directed_tests;
+#[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
 mod hostile_tests;

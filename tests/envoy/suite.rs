@@ -5,6 +5,7 @@ mod bench;
 mod bodies;
 mod comparison;
 mod digests;
+mod direct;
 mod encodings;
 mod engines;
 mod failing;
