@@ -7,6 +7,7 @@
 //! end         no longer counted, exactly once, whatever happened before
 //! ```
 
+use crate::direct::Outcome;
 use crate::index::Recorded;
 use crate::pool::Pool;
 use crate::prefix::BlockHash;
@@ -80,6 +81,7 @@ pub struct Exchange {
     credit: Option<Credit>,
     attempts: Option<u32>,
     has_first_byte: bool,
+    outcome: Option<Outcome>,
 }
 
 impl Exchange {
@@ -137,6 +139,17 @@ impl Exchange {
         let Some((worker, held)) = self.counted.take() else { return false };
         pool.release(worker, held);
         true
+    }
+
+    /// Notes what came of a wish for a worker.
+    pub const fn note_outcome(&mut self, outcome: Option<Outcome>) {
+        self.outcome = outcome;
+    }
+
+    /// What came of a wish for a worker; `None` if there was none.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<Outcome> {
+        self.outcome
     }
 
     /// What was decided.

@@ -21,6 +21,7 @@
 //! ```
 
 pub mod config;
+pub mod direct;
 pub mod discovery;
 pub mod engine;
 pub mod exchange;

@@ -57,6 +57,7 @@ stats! {
     DecisionKvRoom Counter "warmroute_decision_kv_room_total" "decisions: the most room in the KV cache (`kv-utilization`)"
     DecisionScore Counter "warmroute_decision_score_total" "decisions: the highest sum of scores (`weighted`)"
     DecisionPreviousResponse Counter "warmroute_decision_previous_response_total" "decisions: the worker holds the response that the request continues (all policies)"
+    DecisionDirected Counter "warmroute_decision_directed_total" "decisions: a trusted request named the worker (all policies)"
     RoutePolicyUnknown Counter "warmroute_route_policy_unknown_total" "requests whose route names a policy that `routePolicies` does not have: the policy of all routes decides"
     AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes or its requests"
     UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object"
@@ -90,6 +91,7 @@ stats! {
     DirectedIgnored Counter "warmroute_directed_ignored_total" "trusted requests whose wish could not be fulfilled and was ignored (`directRouting: soft`)"
     DirectedRefused Counter "warmroute_directed_refused_total" "trusted requests whose wish could not be fulfilled and that were answered 503 (`directRouting: strict`)"
     HintsRemoved Counter "warmroute_hints_removed_total" "requests that are not trusted and said where to go: that was removed"
+    HintsUnread Counter "warmroute_hints_unread_total" "requests that are not trusted, to a pool that may run NVIDIA Dynamo, whose body was not read to its end (longer than `request.scanBytesMax`, or compressed): what it may say in `nvext` of where to go is still there"
     LayoutChanges Counter "warmroute_layout_changes_total" "times that the plugin began with shared pages of another layout than the one used before: the caches are learned anew"
     LeaseTaken Counter "warmroute_lease_taken_total" "times that a VM became the one that polls a pool"
     PageConflicts Counter "warmroute_page_conflicts_total" "writes of a shared page given up because other VMs were faster; the next write mends it"
@@ -128,6 +130,7 @@ impl From<Branch> for Stat {
             Branch::KvRoom => Self::DecisionKvRoom,
             Branch::Score => Self::DecisionScore,
             Branch::PreviousResponse => Self::DecisionPreviousResponse,
+            Branch::Directed => Self::DecisionDirected,
         }
     }
 }

@@ -1,6 +1,8 @@
-//! Who is believed: ranges of addresses.
+//! Who is believed: callers at certain addresses, requests with a secret, and what the gateway's own metadata says.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+
+use subtle::{Choice, ConstantTimeEq};
 
 /// A range of IP addresses, as in `10.1.0.0/16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,30 @@ impl AddressRange {
     }
 }
 
+/// The caller's address as the host tells it, if it is that of the connection.
+///
+/// Unless the listener has `use_remote_address`, Envoy takes the last address in `x-forwarded-for` for the caller's, which
+/// anybody can write. Such an address has port 0, that of a connection never has: a port in the header is no address to
+/// Envoy 1.40. So what a header says never counts.
+#[must_use]
+pub fn peer(source_address: &[u8]) -> Option<IpAddr> {
+    let address: SocketAddr = std::str::from_utf8(source_address).ok()?.parse().ok()?;
+    (address.port() != 0).then(|| address.ip())
+}
+
+/// Whether `given` is one of `secrets`: in a time that tells nothing of them but their number and lengths.
+#[must_use]
+pub fn is_secret<'s>(given: &[u8], secrets: impl Iterator<Item = &'s [u8]>) -> bool {
+    let is_one = secrets.fold(Choice::from(0), |is_one, secret| is_one | secret.ct_eq(given));
+    is_one.into()
+}
+
+/// Whether a value of the host's metadata says yes: `true`, or a text that says it.
+#[must_use]
+pub fn says_yes(value: &[u8]) -> bool {
+    matches!(value, [1] | b"true")
+}
+
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_bits().into(),
@@ -75,6 +101,43 @@ mod tests {
         for (range, address, want) in cases {
             let range = AddressRange::parse(range).unwrap();
             assert_eq!(range.contains(address.parse().unwrap()), want, "{range:?} {address}");
+        }
+    }
+
+    #[test]
+    fn only_the_address_of_a_connection_is_a_peer() {
+        let cases = [
+            ("10.1.2.3:4567", Some("10.1.2.3")),
+            ("[2001:db8::1]:1", Some("2001:db8::1")),
+            // As Envoy has what `x-forwarded-for` says.
+            ("10.1.2.3:0", None),
+            ("[::ffff:10.1.2.3]:0", None),
+            ("10.1.2.3", None),
+            ("/run/envoy.sock", None),
+            ("", None),
+        ];
+        for (address, want) in cases {
+            assert_eq!(peer(address.as_bytes()), want.map(|want| want.parse().unwrap()), "{address}");
+        }
+        assert_eq!(peer(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_secret_is_known_whole_or_not_at_all() {
+        let secrets = [&b"0123456789abcdef"[..], b"fedcba9876543210"];
+        let is_known = |given: &[u8]| is_secret(given, secrets.into_iter());
+        assert!(secrets.into_iter().all(is_known));
+        for given in [&b""[..], b"0123456789abcde", b"0123456789abcdeg", b"0123456789abcdef0", b"0123456789ABCDEF"] {
+            assert!(!is_known(given), "{given:?}");
+        }
+        assert!(!is_secret(b"", [].into_iter()));
+    }
+
+    #[test]
+    fn metadata_say_yes_as_a_truth_or_as_a_text() {
+        assert!(says_yes(b"\x01") && says_yes(b"true"));
+        for value in [&b""[..], b"\0", b"false", b"True", b"1", b"\x01\0", &1.0_f64.to_le_bytes()] {
+            assert!(!says_yes(value), "{value:?}");
         }
     }
 

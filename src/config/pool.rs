@@ -38,6 +38,8 @@ pub struct WorkerConfig {
     pub metrics_address: Option<String>,
     /// Which of the data-parallel ranks in its metrics it is; `None`: all.
     pub data_parallel_rank: Option<u32>,
+    /// By which trusted hops may name it; empty: by its address only.
+    pub name: String,
 }
 
 /// What differs in a pool from its engine's own metrics.
@@ -66,6 +68,10 @@ pub(super) fn read_pool(section: &mut Section<'_>, _index: usize) -> PoolConfig 
         workers.iter().map(|worker| worker.address.as_str()),
         "workers with different addresses",
     );
+    // Names are compared without their case.
+    let names: Vec<String> = workers.iter().map(|worker| worker.name.to_ascii_lowercase()).collect();
+    let names = names.iter().map(String::as_str).filter(|name| !name.is_empty());
+    refuse_repeated(section, "workers", names, "workers with different names");
     let draining = read_draining(section);
     let models = section.strings(
         "models",
@@ -107,7 +113,17 @@ fn read_worker(section: &mut Section<'_>, _index: usize) -> WorkerConfig {
         0..=65_535,
         "only series of this data-parallel rank count (label `engine` in vLLM and LMDeploy, `dp_rank` in SGLang and Dynamo), and those that tell no rank; if absent, all ranks of the page together are the worker",
     );
-    WorkerConfig { address, metrics_address, data_parallel_rank }
+    let name = section.string(
+        "name",
+        "",
+        0..=NAME_BYTES_MAX,
+        "by which trusted hops may name it beside its address, in any case: a pod's name, NVIDIA Dynamo's instance id",
+    );
+    let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
+    if !is_name(&name) || parse_address(&name).is_some() {
+        section.refuse("name", "printable characters without spaces and commas, and no address");
+    }
+    WorkerConfig { address, metrics_address, data_parallel_rank, name }
 }
 
 fn read_draining(section: &mut Section<'_>) -> Vec<String> {

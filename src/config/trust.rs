@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::reader::Section;
 use super::{NAME_BYTES_MAX, read_header_name};
-use crate::trust::AddressRange;
+use crate::trust::{AddressRange, is_secret, peer};
 
 /// What makes a request a trusted one; any of them is enough, and by default there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,18 @@ pub struct TrustConfig {
 }
 
 impl TrustConfig {
+    /// Whether a caller is trusted for its address, as the host tells it.
+    #[must_use]
+    pub fn knows_source(&self, source_address: &[u8]) -> bool {
+        peer(source_address).is_some_and(|address| self.source_ranges.iter().any(|range| range.contains(address)))
+    }
+
+    /// Whether `given` is one of the secrets.
+    #[must_use]
+    pub fn knows_secret(&self, given: &[u8]) -> bool {
+        is_secret(given, self.secrets.iter().map(|secret| secret.0.as_slice()))
+    }
+
     /// Whether no request is trusted, whatever it says.
     #[must_use]
     pub const fn is_nobody(&self) -> bool {
@@ -63,7 +75,7 @@ pub(super) fn read_trust(section: &mut Section<'_>) -> TrustConfig {
         &[],
         0..=RANGES_MAX,
         1..=NAME_BYTES_MAX,
-        "callers at these addresses are trusted, as in `10.1.0.0/16` or `2001:db8::/32`. The address is the one that Envoy takes for the caller's: set `use_remote_address` in the listener, or a client writes it itself into `x-forwarded-for`",
+        "callers at these addresses are trusted, as in `10.1.0.0/16` or `2001:db8::/32`. The address is that of the connection. One that Envoy takes from `x-forwarded-for` never counts: where clients send that header, the listener needs `use_remote_address: true`, or callers are not known",
     );
     let source_ranges: Option<Vec<AddressRange>> = ranges.iter().map(|text| AddressRange::parse(text)).collect();
     if source_ranges.is_none() {
@@ -72,12 +84,12 @@ pub(super) fn read_trust(section: &mut Section<'_>) -> TrustConfig {
     let metadata = section.bool(
         "metadata",
         false,
-        "requests are trusted whose route or listener has the metadata `filter_metadata.warmroute.trusted: true`",
+        "requests are trusted whose route or listener has the metadata `filter_metadata.warmroute.trusted: true`; and the workers that another filter names in the metadata `envoy.lb.subset_hint` / `x-gateway-destination-endpoint-subset` are the only ones for its request",
     );
     let secret_header = read_header_name(
         section,
         "secretHeader",
-        "requests are trusted that carry one of `secrets` in this header; it is removed from all requests",
+        "requests are trusted that carry one of `secrets` in this header; it is removed from all requests. Sent twice it is none",
     );
     let secrets = section.strings(
         "secrets",

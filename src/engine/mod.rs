@@ -50,6 +50,17 @@ pub enum Engine {
     Silent,
 }
 
+impl Engine {
+    /// Whether its workers are frontends of NVIDIA Dynamo, which obey hints in a body; `None`: nobody knows.
+    #[must_use]
+    pub fn is_dynamo(self) -> Option<bool> {
+        match self {
+            Self::Known(dialect) => Some(dialect == &dynamo::DYNAMO),
+            Self::Auto | Self::Silent => None,
+        }
+    }
+}
+
 /// How one engine tells its load.
 pub struct Dialect {
     /// The engine's name in the configuration.

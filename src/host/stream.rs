@@ -2,6 +2,7 @@
 
 mod answer;
 mod headers;
+mod hints;
 mod model;
 mod refuse;
 
@@ -12,8 +13,9 @@ use super::abi::{self, Action, Buffer, HeaderMap};
 use super::plugin::Plugin;
 use super::shared_data::SharedData;
 use crate::config::FailureMode;
+use crate::direct::{DESTINATION_HEADER, HintSet, Outcome};
 use crate::exchange::Exchange;
-use crate::request::{Api, ParseError};
+use crate::request::{Api, Headers, ParseError};
 use crate::response::AnswerReader;
 use crate::router::{Ask, Body, Model};
 use crate::schedule::Decision;
@@ -22,12 +24,7 @@ use crate::stage::{self, Stage as Work};
 use crate::stats::Stat;
 use crate::time::Timestamp;
 use crate::worker::WorkerId;
-use headers::{announced_bytes, named_session};
-
-/// Where the cluster's `override_host` policy finds the workers to try, in order.
-///
-/// Source: Gateway API Inference Extension, proposal 004 (endpoint picker protocol).
-const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
+use headers::{Seen, announced_bytes};
 
 /// The cluster that the request is routed to.
 const CLUSTER_NAME: &str = "xds\0cluster_name";
@@ -44,6 +41,14 @@ pub(super) struct Stream {
     exchange: Exchange,
     /// Whether Envoy still tells the cluster of a route that a client has chosen by a header that is gone now.
     is_route_stale: bool,
+    /// The headers by which the request says where it goes, and which are still there.
+    hints: HintSet,
+    /// Whether it carried a secret that is known.
+    has_secret: bool,
+    /// Whether it is a trusted hop's; known once its pool is.
+    is_trusted: bool,
+    /// Whether something that it said of where it goes was removed.
+    has_lost_hints: bool,
     /// Whether `ask.pool` is the stream's: while its model is awaited it has none.
     has_pool: bool,
     /// Whether the destination header is ours.
@@ -58,6 +63,14 @@ pub(super) struct Stream {
     is_response: bool,
     /// Whether the answer has come to its end: what a part of it says teaches nothing.
     is_complete: bool,
+}
+
+/// Where a stream is routed to.
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    pool: usize,
+    /// Whether it is the route that the host tells of, so that its metadata count.
+    is_told: bool,
 }
 
 /// How far a stream is.
@@ -87,6 +100,10 @@ impl Stream {
             ask: Ask::default(),
             exchange: Exchange::default(),
             is_route_stale: false,
+            hints: HintSet::default(),
+            has_secret: false,
+            is_trusted: false,
+            has_lost_hints: false,
             has_pool: false,
             has_destination: false,
             tells_usage: false,
@@ -108,7 +125,8 @@ impl Stream {
         if self.stage == Stage::Refused {
             return Action::Pause;
         }
-        if action == Action::Continue && !self.has_destination {
+        let is_there = self.hints.iter().any(|(_, hint)| hint.name == DESTINATION_HEADER);
+        if is_there && action == Action::Continue && !self.has_destination {
             abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
         }
         action
@@ -117,31 +135,38 @@ impl Stream {
     fn read_headers(&mut self, is_end: bool) -> Action {
         let plugin = Rc::clone(&self.plugin);
         let Ok(mut plugin) = plugin.try_borrow_mut() else { return Action::Continue };
-        self.is_route_stale = model::remove_header(&plugin);
-        let Some(api) = api(&plugin) else {
+        let pairs = abi::header_pairs(HeaderMap::Request);
+        let seen = Seen::of(Headers::new(&pairs), plugin.router.config());
+        self.hints = seen.hints;
+        self.has_secret = seen.take_secret(plugin.router.config());
+        self.is_route_stale = seen.has_model;
+        if seen.has_model {
+            model::remove_header(&plugin);
+        }
+        self.ask.session = seen.session(plugin.router.config());
+        let Some(api) = api(&seen, &plugin) else {
             self.route_other(&mut plugin);
             return Action::Continue;
         };
         self.is_response = api == Api::Responses;
-        let is_encoded = !is_end && headers::is_encoded();
+        let is_encoded = !is_end && seen.is_encoded();
         if !is_end && !is_encoded && model::chooses_route(&plugin) {
-            self.ask.session = named_session(&plugin.router.config().session);
             self.stage = Stage::Reading(api);
             return Action::Pause;
         }
         if !self.enter_pool(&plugin, None) {
             return Action::Continue;
         }
-        if is_end {
+        if is_end && self.ask.directions.is_none() {
             self.leave(&plugin, Stat::UnroutedNoBody);
             return Action::Continue;
         }
         if is_encoded {
             plugin.stats.count(Stat::BodyEncoded);
+            self.note_unread(&plugin);
             model::forward(&plugin, None);
         }
-        self.ask.session = named_session(&plugin.router.config().session);
-        if is_encoded || !self.wants_body(&plugin) {
+        if is_end || is_encoded || !self.wants_body(&plugin) {
             self.ask.prompt_bytes = announced_bytes().unwrap_or_default();
             let started_ns = abi::now().as_ns();
             self.decide(&mut plugin, started_ns);
@@ -151,35 +176,41 @@ impl Stream {
         Action::Pause
     }
 
-    /// A request that no format reads: it is not looked at, but may be sent where the load is least.
-    fn route_other(&mut self, plugin: &mut Plugin) {
-        let Some(policy) = plugin.router.config().other_policy else { return };
-        if self.enter_pool(plugin, None) {
-            self.ask.policy = policy;
-            self.ask.prompt_bytes = announced_bytes().unwrap_or_default();
-            self.decide(plugin, abi::now().as_ns());
-        }
+    /// Whether the stream is routed to one of our pools: then pool and policy are noted, it is ours to its end, and what it
+    /// says of where it goes is noted or removed.
+    fn enter_pool(&mut self, plugin: &Plugin, model: Option<&Model>) -> bool {
+        let Some(route) = self.find_pool(plugin, model) else {
+            self.stage = Stage::Passing;
+            return false;
+        };
+        self.enter(plugin, route);
+        self.take_hints(plugin, route.is_told);
+        true
     }
 
-    /// Whether the stream is routed to one of our pools: then pool and policy are noted, and it is ours to its end.
+    /// The pool that the stream is routed to, if it is one of ours.
     ///
     /// Envoy tells cluster and metadata of the route that it chose first. Where the model has chosen another one, the pool is
     /// known by the model, and the policy is the one of all routes; and where a client's header had chosen the first one,
     /// what it says counts for nothing.
-    fn enter_pool(&mut self, plugin: &Plugin, model: Option<&Model>) -> bool {
+    fn find_pool(&mut self, plugin: &Plugin, model: Option<&Model>) -> Option<Route> {
         let of_model = model.and_then(|model| plugin.router.find_pool_of_model(&model.name));
         let is_told = of_model.is_none() && !self.is_route_stale;
+        if of_model.is_none() && self.is_route_stale {
+            // It may lead to one of our pools all the same, so what it says of where it goes must not go on.
+            self.take_hints(plugin, false);
+        }
         let routed = || abi::property(CLUSTER_NAME).and_then(|cluster| plugin.router.find_pool(&cluster));
-        let Some(pool) = (if is_told { routed() } else { of_model }) else {
-            self.stage = Stage::Passing;
-            return false;
-        };
-        self.ask.pool = pool;
-        self.ask.policy = if is_told { route_policy(plugin) } else { 0 };
+        let pool = if is_told { routed() } else { of_model };
+        pool.map(|pool| Route { pool, is_told })
+    }
+
+    fn enter(&mut self, plugin: &Plugin, route: Route) {
+        self.ask.pool = route.pool;
+        self.ask.policy = if route.is_told { route_policy(plugin) } else { 0 };
         self.has_pool = true;
         self.stage = Stage::Sent;
         plugin.stats.count(Stat::Requests);
-        true
     }
 
     /// Whether prompt, session or model are to be read from the body.
@@ -187,7 +218,10 @@ impl Stream {
         let config = plugin.router.config();
         let needs = config.policies.get(self.ask.policy).map_or(Needs::Nothing, |policy| policy.policy.needs());
         let is_session_in_body = self.ask.session.is_none() && !config.session.body_key.is_empty();
-        needs > Needs::Nothing || is_session_in_body || self.is_response || !config.models.is_empty()
+        // A trusted hop may name its worker in the body, and there what a stranger says of it has to go.
+        let engine = config.pools.get(self.ask.pool).map(|pool| pool.engine);
+        let is_directed = self.is_trusted || engine.is_some_and(|engine| engine.is_dynamo() == Some(true));
+        needs > Needs::Nothing || is_session_in_body || self.is_response || is_directed || !config.models.is_empty()
     }
 
     /// `body_bytes` have been buffered so far.
@@ -235,6 +269,10 @@ impl Stream {
         plugin.stats.record(Stat::BodyBytes, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if is_truncated {
             plugin.stats.count(Stat::BodyTruncated);
+            self.note_unread(plugin);
+        }
+        if reading.as_ref().is_ok_and(|reading| reading.has_extension) {
+            self.take_extension(plugin, &bytes, is_truncated, is_whole);
         }
         model::forward(plugin, reading.as_ref().ok());
         match reading {
@@ -244,6 +282,8 @@ impl Stream {
                 self.ask.take_in(&reading);
                 self.decide(plugin, started_ns);
             }
+            // Where it goes was said: its prompt is not needed.
+            Err(_) if self.ask.directions.is_some() => self.decide(plugin, started_ns),
             Err(error) => {
                 log::debug!("body not routed: {error}");
                 let is_empty = error == ParseError::Empty;
@@ -256,7 +296,7 @@ impl Stream {
         let now = Timestamp::from_ns(started_ns);
         let Some(decision) = plugin.router.decide(&mut SharedData, &self.ask, &mut self.exchange, now) else {
             plugin.count_incidents();
-            return self.leave(plugin, Stat::UnroutedNoWorkers);
+            return self.leave_undecided(plugin);
         };
         plugin.keep_slot(self.ask.pool);
         let destinations = destinations(plugin, self.ask.pool, &decision);
@@ -266,12 +306,31 @@ impl Stream {
         plugin.stats.count(Stat::Routed);
         plugin.stats.count(decision.branch.into());
         plugin.stats.count(decision.rung.into());
+        self.count_outcome(plugin);
         plugin.count_incidents();
         if decision.is_panic {
             plugin.stats.count(Stat::AllUnavailable);
         }
         if self.exchange.credit().is_some() {
             plugin.stats.record(Stat::MatchPercent, match_percent(&decision, self.exchange.prompt().tokens));
+        }
+    }
+
+    /// There is no decision: because a trusted hop's wish cannot be fulfilled, or because there are no workers.
+    fn leave_undecided(&mut self, plugin: &Plugin) {
+        self.count_outcome(plugin);
+        match self.exchange.outcome() {
+            Some(Outcome::Refused(refusal)) => self.refuse(refusal.word(), refusal.message()),
+            _ => self.leave(plugin, Stat::UnroutedNoWorkers),
+        }
+    }
+
+    fn count_outcome(&self, plugin: &Plugin) {
+        match self.exchange.outcome() {
+            Some(Outcome::Followed) => plugin.stats.count(Stat::Directed),
+            Some(Outcome::Ignored(_)) => plugin.stats.count(Stat::DirectedIgnored),
+            Some(Outcome::Refused(_)) => plugin.stats.count(Stat::DirectedRefused),
+            None => {}
         }
     }
 
@@ -299,10 +358,9 @@ impl Stream {
 }
 
 /// The API that a request is for; `None` if it is none that is read.
-fn api(plugin: &Plugin) -> Option<Api> {
-    let path = abi::header(HeaderMap::Request, ":path")?;
-    let api = Api::from_path(&path, &plugin.router.config().request.base_paths)?;
-    (abi::header(HeaderMap::Request, ":method")? == b"POST").then_some(api)
+fn api(seen: &Seen<'_>, plugin: &Plugin) -> Option<Api> {
+    let api = Api::from_path(seen.path?, &plugin.router.config().request.base_paths)?;
+    (seen.method? == b"POST").then_some(api)
 }
 
 /// The number of the policy that the route chooses.

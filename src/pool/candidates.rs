@@ -3,6 +3,7 @@
 use super::Pool;
 use super::availability::Rules;
 use crate::config::{IndexConfig, PollConfig};
+use crate::direct::Wish;
 use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
 use crate::prefix::BlockHash;
 use crate::schedule::{Branch, Candidate, Decision, Picks, Policy, Query};
@@ -137,9 +138,24 @@ impl Pool {
         rules: &Rules<'_>,
         now: Timestamp,
     ) -> Option<Decision> {
+        self.decide_as_wished(policy, query, (sizes, &mut Wish::none()), page, rules, now)
+    }
+
+    /// As [`Self::decide`], for a request that may say where it goes; `None` also if it cannot go there and nothing else
+    /// will do.
+    pub fn decide_as_wished(
+        &mut self,
+        policy: &dyn Policy,
+        query: &Query,
+        (sizes, wish): (&RequestSizes, &mut Wish<'_>),
+        page: &InflightPage,
+        rules: &Rules<'_>,
+        now: Timestamp,
+    ) -> Option<Decision> {
         page.add_up(self.owner, &self.held, now, &mut self.totals);
         stage::end(Stage::AddUp);
         let is_panic = self.collect_candidates(query, sizes, rules, now);
+        let pinned = self.follow(wish)?;
         let rung = self.rung(query, rules.poll, now);
         stage::end(Stage::Candidates);
         let mut picks = Picks::default();
@@ -150,13 +166,14 @@ impl Pool {
             branch = Branch::PreviousResponse;
         }
         self.keep_proven_pick(policy, &query, &mut picks);
+        pinned.apply(&mut picks, &mut branch);
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
         Some(Decision { picks, branch, is_panic, rung, matched_tokens })
     }
 
-    fn is_candidate(&self, worker: WorkerId) -> bool {
+    pub(super) fn is_candidate(&self, worker: WorkerId) -> bool {
         self.candidates.iter().any(|candidate| candidate.worker == worker)
     }
 

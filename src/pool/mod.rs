@@ -3,6 +3,7 @@
 mod adapters;
 mod availability;
 mod candidates;
+mod directed;
 mod members;
 mod poller;
 
@@ -13,6 +14,7 @@ pub use poller::{Poll, PollSchedule};
 use std::sync::Arc;
 
 use crate::config::{PollConfig, PoolConfig};
+use crate::direct::name_hash;
 use crate::engine::{Engine, PageError, PageReader};
 use crate::index::{Index, Retention};
 use crate::rng::Rng;
@@ -51,6 +53,8 @@ pub struct Pool {
     index: Index,
     keys: PageKeys,
     polls: PollSchedule,
+    /// The configured names of its workers, by [`name_hash`], and their addresses.
+    names: Vec<(u64, String)>,
     /// Whether its workers tell their load at all.
     is_scraped: bool,
     /// Where the page of metrics is, if not where all pools' are.
@@ -160,6 +164,7 @@ impl Pool {
             index: Index::new(&[&PageKind::Index.key(cluster), "/"].concat(), index_pages),
             keys: PageKeys::new(cluster),
             polls: PollSchedule::default(),
+            names: Vec::new(),
             is_scraped: true,
             metrics_path: None,
             reader: PageReader::new(Engine::Auto, &[]),
@@ -184,6 +189,8 @@ impl Pool {
         }
         pool.membership = Membership::of(config, is_told);
         pool.draining.clone_from(&config.draining);
+        let names = config.workers.iter().filter(|worker| !worker.name.is_empty());
+        pool.names = names.map(|worker| (name_hash(&worker.name), worker.address.clone())).collect();
         pool.is_scraped = config.engine != Engine::Silent;
         pool.metrics_path.clone_from(&config.metrics.path);
         pool.reader = PageReader::new(config.engine, &config.metrics.renamed);

@@ -13,6 +13,7 @@ mod embeddings;
 mod error;
 mod format;
 mod generate;
+mod headers;
 mod image_size;
 mod json;
 mod mark;
@@ -31,6 +32,7 @@ mod tgi_generate;
 mod tokens;
 mod tools;
 mod vllm_generate;
+mod within;
 
 #[cfg(test)]
 mod equal_prompts;
@@ -46,7 +48,11 @@ mod samples;
 pub use api::Api;
 pub use cookie::cookie_value;
 pub use error::ParseError;
+pub use headers::Headers;
+#[cfg(test)]
+pub(crate) use headers::tests::serialized;
 pub use text::Text;
+pub use within::{each_member_within, wipe_members_within};
 
 use std::ops::Range;
 
@@ -79,6 +85,8 @@ pub struct InferenceRequest<'a> {
     /// Whether the server is to keep its response, as that of the responses API: all are kept but those with `"store": false`.
     /// True where the body is cut before that is known.
     pub keeps_response: bool,
+    /// Whether it has a member [`EXTENSION_KEY`], whole or cut.
+    pub has_extension: bool,
     /// Whether only the body's first bytes were there to be read.
     pub is_truncated: bool,
     /// The object's end was not seen: members may yet come.
@@ -89,6 +97,9 @@ pub struct InferenceRequest<'a> {
     adapter_batch: Option<Value<'a>>,
     prompt: Prompt<'a>,
 }
+
+/// The member at the top of a body in which NVIDIA Dynamo's clients say more, of its worker too.
+pub const EXTENSION_KEY: &[u8] = b"nvext";
 
 /// Finds in `body` what is needed to route it.
 ///
@@ -209,6 +220,7 @@ struct Members<'a> {
     stream: Option<Value<'a>>,
     stream_options: Option<Value<'a>>,
     store: Option<Value<'a>>,
+    has_extension: bool,
     prompt: Prompt<'a>,
 }
 
@@ -223,6 +235,7 @@ impl<'a> Members<'a> {
             stream: None,
             stream_options: None,
             store: None,
+            has_extension: false,
             prompt: Prompt::empty(api),
         }
     }
@@ -241,6 +254,10 @@ impl<'a> Members<'a> {
             b"cache_salt" => &mut self.cache_salt,
             b"extra_key" => &mut self.extra_key,
             b"lora_path" => &mut self.lora_path,
+            EXTENSION_KEY => {
+                self.has_extension = true;
+                return;
+            }
             key => match self.prompt.member(key) {
                 Some(member) => member,
                 None => return,
@@ -275,6 +292,7 @@ impl<'a> Members<'a> {
             previous_response: self.prompt.previous_response(),
             tells_usage: is_truncated || self.prompt.tells_usage(stream),
             keeps_response: self.store.is_none_or(|store| store.raw != b"false"),
+            has_extension: self.has_extension,
             is_truncated,
             is_open,
             more_salt,

@@ -6,6 +6,7 @@ use super::Router;
 use super::lesson::{Event, Lesson};
 use super::prompt::ReadPrompt;
 use super::reading::Reading;
+use crate::direct::{Directions, Wish};
 use crate::exchange::{Credit, Exchange, PromptSize};
 use crate::index::SPAN_BYTES;
 use crate::pool::{Pool, RequestSizes, Rules};
@@ -20,7 +21,7 @@ use crate::time::Timestamp;
 use crate::worker::{AskedAdapter, WorkerId};
 
 /// What is asked of [`Router::decide`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     /// The pool's number.
     pub pool: usize,
@@ -40,6 +41,8 @@ pub struct Ask {
     pub session: Option<u64>,
     /// Hash of the response that the request continues.
     pub previous: Option<u64>,
+    /// Where a trusted hop says that it goes.
+    pub directions: Option<Box<Directions>>,
 }
 
 impl Ask {
@@ -58,7 +61,7 @@ impl Ask {
 
 impl Router {
     /// Decides where a request goes, counts it there and records in the index that its prompt is; `None` if the pool has
-    /// no workers.
+    /// no workers, or if the request is to go where it cannot: see [`Exchange::outcome`].
     ///
     /// The decision and its count in the in-flight page are one step: when another VM writes in between, the decision is
     /// made anew over what it wrote. So no two requests are decided on the same counts, unless all tries lose their race.
@@ -117,7 +120,10 @@ impl Router {
             uncached_tokens: learned.uncached_tokens,
             adapter,
         };
-        let decision = self.decide_over_page(store, ask, &query, &sizes, exchange, now)?;
+        let mut wish = Wish::new(ask.directions.as_deref(), self.config.direct_mode);
+        let decision = self.decide_over_page(store, ask, &query, &sizes, (exchange, &mut wish), now);
+        exchange.note_outcome(wish.outcome());
+        let decision = decision?;
         if let (Some(request), Some(worker)) = (for_adapter, decision.picks.first()) {
             self.note_adapter(store, ask.pool, request, worker, now);
         }
@@ -164,14 +170,14 @@ impl Router {
         ask: &Ask,
         query: &Query,
         sizes: &RequestSizes,
-        exchange: &mut Exchange,
+        (exchange, wish): (&mut Exchange, &mut Wish<'_>),
         now: Timestamp,
     ) -> Option<Decision> {
         let state = self.pools.get_mut(ask.pool)?;
         let policy = self.config.policies.get(ask.policy)?.policy.as_ref();
         let (rules, owner, key) = (Rules::of(&self.config), self.owner, Arc::clone(&state.keys().inflight));
         let mut decide = |state: &mut Pool, page: &InflightPage| {
-            let decision = state.decide(policy, query, sizes, page, &rules, now)?;
+            let decision = state.decide_as_wished(policy, query, (sizes, wish), page, &rules, now)?;
             exchange.handle_decision(state, decision);
             Some(decision)
         };

@@ -212,6 +212,8 @@ mod adapter_tests;
 #[cfg(test)]
 mod conduct_tests;
 #[cfg(test)]
+mod directed_tests;
+#[cfg(test)]
 mod flood_tests;
 #[cfg(test)]
 mod flow_tests;

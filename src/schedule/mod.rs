@@ -117,11 +117,13 @@ pub enum Branch {
     Score,
     /// It holds the response that the request continues.
     PreviousResponse,
+    /// A trusted hop named it.
+    Directed,
 }
 
 impl Branch {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Turn,
         Self::Drawn,
         Self::LeastLoad,
@@ -137,6 +139,7 @@ impl Branch {
         Self::KvRoom,
         Self::Score,
         Self::PreviousResponse,
+        Self::Directed,
     ];
 
     /// Its word in stats (`warmroute_decision_<name>_total`) and in `x-warmroute-reason`.
@@ -158,6 +161,7 @@ impl Branch {
             Self::KvRoom => "kv_room",
             Self::Score => "score",
             Self::PreviousResponse => "previous_response",
+            Self::Directed => "directed",
         }
     }
 }

@@ -6,6 +6,7 @@ mod bodies;
 mod comparison;
 mod crash;
 mod digests;
+mod direct;
 mod discovery;
 mod eds;
 mod encodings;

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::refuse::REASON_HEADER;
-use super::{DESTINATION_HEADER, Stage, Stream, destinations};
+use super::{Stage, Stream, destinations};
+use crate::direct::DESTINATION_HEADER;
 use crate::exchange::{Answerer, Source};
 use crate::host::abi::{self, Buffer, HeaderMap};
 use crate::host::plugin::Plugin;
@@ -16,6 +17,9 @@ use crate::stats::Stat;
 ///
 /// Source: Envoy's documentation, "Response code details".
 const VIA_UPSTREAM: &[u8] = b"via_upstream";
+
+/// Which header of an answer says who gave it.
+const WORKER_HEADER: &str = "x-warmroute-worker";
 
 impl Stream {
     pub(in crate::host) fn on_response_headers(&mut self) {
@@ -70,17 +74,27 @@ impl Stream {
         // Of a compressed answer it finds nothing, which is as good as not reading it.
         let wants_usage = self.tells_usage && self.exchange.credit().is_some();
         self.reader = AnswerReader::new(wants_usage, self.response_maker.is_some());
+        let address = if is_of_worker { &*address } else { "" };
         if plugin.router.config().response_headers {
-            let address = if is_of_worker { &*address } else { "" };
-            self.explain(&plugin, address);
+            self.explain(&plugin);
+        }
+        self.tell_worker(&plugin, address);
+    }
+
+    /// Tells who answered to those who are trusted. To nobody else: another gateway like this one behind it may trust this
+    /// one, and tell it.
+    fn tell_worker(&self, plugin: &Plugin, address: &str) {
+        if self.is_trusted || plugin.router.config().response_headers {
+            if !address.is_empty() {
+                abi::set_header(HeaderMap::Response, WORKER_HEADER, address);
+            }
+        } else if abi::has_header(HeaderMap::Response, WORKER_HEADER) {
+            abi::remove_header(HeaderMap::Response, WORKER_HEADER);
         }
     }
 
-    /// Tells the client who answered, who was picked and why.
-    fn explain(&self, plugin: &Plugin, address: &str) {
-        if !address.is_empty() {
-            abi::set_header(HeaderMap::Response, "x-warmroute-worker", address);
-        }
+    /// Tells the client who was picked and why.
+    fn explain(&self, plugin: &Plugin) {
         if let Some(policy) = plugin.router.config().policies.get(self.ask.policy) {
             abi::set_header(HeaderMap::Response, "x-warmroute-policy", policy.name);
         }

@@ -12,15 +12,10 @@ pub(super) fn chooses_route(plugin: &Plugin) -> bool {
     !plugin.router.config().model_header.is_empty()
 }
 
-/// Removes what a client says of its model, and the route that this has chosen; returns whether there was any.
-pub(super) fn remove_header(plugin: &Plugin) -> bool {
-    let header = &plugin.router.config().model_header;
-    let is_there = !header.is_empty() && abi::has_header(HeaderMap::Request, header);
-    if is_there {
-        abi::remove_header(HeaderMap::Request, header);
-        abi::clear_route_cache();
-    }
-    is_there
+/// Removes what a client says of its model, and the route that this has chosen.
+pub(super) fn remove_header(plugin: &Plugin) {
+    abi::remove_header(HeaderMap::Request, &plugin.router.config().model_header);
+    abi::clear_route_cache();
 }
 
 /// Tells the body's model to the route, which is then chosen anew. A body without one, or with one that no header may hold,

@@ -233,10 +233,22 @@ fn record(head: &Parts, body: &[u8]) -> RequestRecord {
         body_bytes: body.len(),
         body_xxh3: format!("{:016x}", xxh3_64(body)),
         destination_endpoint: header("x-gateway-destination-endpoint"),
+        hints: hints(head),
         request_id: header("x-request-id"),
         test_id: header("x-test-id"),
         ..RequestRecord::default()
     }
+}
+
+/// What of its headers may say where a request goes: those of no standard, without what every proxy sends.
+fn hints(head: &Parts) -> Vec<(String, String)> {
+    let is_usual = |name: &str| {
+        ["x-request-id", "x-test-id"].contains(&name)
+            || ["x-forwarded-", "x-envoy-"].iter().any(|begin| name.starts_with(begin))
+    };
+    let names = head.headers.iter().map(|(name, value)| (name.as_str(), value));
+    let hints = names.filter(|(name, _)| name.starts_with("x-") && !is_usual(name));
+    hints.map(|(name, value)| (name.to_owned(), lossy(value))).collect()
 }
 
 /// The request as it arrived. Values that are not UTF-8 are shown with replacement characters.

@@ -25,6 +25,9 @@ pub struct RequestRecord {
     pub body_xxh3: String,
     /// Request header `x-gateway-destination-endpoint`, which should never leave the gateway.
     pub destination_endpoint: Option<String>,
+    /// Other request headers that begin with `x-` and are not Envoy's own, with their values, in the order of arrival.
+    #[serde(default)]
+    pub hints: Vec<(String, String)>,
     /// Request header `x-request-id`.
     pub request_id: Option<String>,
     /// Request header `x-test-id`.

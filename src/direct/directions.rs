@@ -1,0 +1,205 @@
+//! What one request says of where it goes, understood.
+
+use std::net::{IpAddr, SocketAddr};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{HINTS, HintSet, Meaning, hints};
+use crate::request::Headers;
+use crate::worker::WORKERS_MAX;
+
+/// A worker, as a trusted hop names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// `IP:port`, as the pool has it.
+    Address(String),
+    /// Its name, by its [`name_hash`].
+    Name(u64),
+    /// Its place in the pool's list, from 0.
+    Place(usize),
+}
+
+/// Where a request is to go. Bounded: pins by [`PINS_MAX`], subsets by [`WORKERS_MAX`] each, and there are two at the most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directions {
+    /// Workers, in order of preference.
+    pub pins: Vec<Pin>,
+    /// Each allows certain workers and no others, by `IP:port` or by IP. Sorted.
+    subsets: Vec<Vec<String>>,
+    /// The data-parallel rank.
+    pub rank: Option<u32>,
+    /// What keeps requests together that carry the same: a session's name.
+    pub routing_key: Option<Vec<u8>>,
+    /// Whether something was said that cannot be understood.
+    pub is_malformed: bool,
+    has_pins: bool,
+    has_rank: bool,
+}
+
+/// Something that was said cannot be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Directions {
+    /// What the headers say, and which of them contradict each other: a header that is written twice must say the same.
+    /// `session_header` as in [`HintSet::place`].
+    ///
+    /// Where several routers' headers name workers, the first in the order of [`hints`] counts.
+    #[must_use]
+    pub fn of_headers(headers: Headers<'_>, session_header: &str) -> (Self, HintSet) {
+        let mut directions = Self::default();
+        let mut contradicted = HintSet::default();
+        let mut said = [None; HINTS];
+        for (name, value) in headers.iter() {
+            let Some(place) = HintSet::place(name, session_header) else { continue };
+            let Some(slot) = said.get_mut(place) else { continue };
+            if slot.is_some_and(|before| before != value) {
+                contradicted.insert(place);
+            }
+            *slot = Some(value);
+        }
+        for (place, (hint, value)) in hints().zip(said).enumerate() {
+            match value {
+                Some(_) if contradicted.contains(place) => directions.is_malformed |= hint.meaning != Meaning::Other,
+                Some(value) => directions.tell(hint.meaning, value),
+                None => {}
+            }
+        }
+        (directions, contradicted)
+    }
+
+    /// Whether nothing was said that concerns who is chosen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pins.is_empty() && self.subsets.is_empty() && self.rank.is_none() && !self.is_malformed
+    }
+
+    /// Takes in a list of workers of which one is to be chosen: as the gateway's metadata has it, as a list or as a text with
+    /// commas.
+    pub fn add_subset_metadata(&mut self, value: &[u8]) {
+        let listed: Vec<_> = Headers::new(value).iter().map(|(text, _)| text).collect();
+        // A text of digits, dots and commas is no list: its first bytes would be a number of pairs in the millions.
+        let is_understood = match listed.as_slice() {
+            [] => self.add_subset(value.split(|byte| *byte == b',')),
+            texts => self.add_subset(texts.iter().copied()),
+        };
+        self.is_malformed |= is_understood.is_err();
+    }
+
+    /// Whether all that was said of workers that may be chosen allows this one.
+    #[must_use]
+    pub fn allows(&self, address: &str) -> bool {
+        let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
+        let has = |subset: &Vec<String>, text: &str| subset.binary_search_by(|entry| entry.as_str().cmp(text)).is_ok();
+        self.subsets.iter().all(|subset| has(subset, address) || has(subset, ip))
+    }
+
+    /// Whether it was said which workers may be chosen.
+    #[must_use]
+    pub fn has_subset(&self) -> bool {
+        !self.subsets.is_empty()
+    }
+
+    fn tell(&mut self, meaning: Meaning, value: &[u8]) {
+        match meaning {
+            Meaning::Workers => self.tell_pins(|directions| directions.pin_each(value, Self::worker)),
+            Meaning::Endpoints => self.tell_pins(|directions| directions.pin_each(value, Self::endpoint)),
+            Meaning::Instance => self.tell_pins(|directions| directions.pin_instance(value)),
+            Meaning::Place => self.tell_pins(|directions| {
+                directions.pins.push(Pin::Place(number(value)?));
+                Ok(())
+            }),
+            Meaning::Subset => {
+                let is_understood = self.add_subset(value.split(|byte| *byte == b','));
+                self.is_malformed |= is_understood.is_err();
+            }
+            Meaning::Rank => self.tell_rank(value),
+            Meaning::RoutingKey => self.routing_key = Some(value.to_vec()).filter(|key| !key.is_empty()),
+            Meaning::Other => {}
+        }
+    }
+
+    /// Takes in workers that are named, unless others were before.
+    pub(super) fn tell_pins(&mut self, name: impl FnOnce(&mut Self) -> Result<(), Malformed>) {
+        if !std::mem::replace(&mut self.has_pins, true) && name(self).is_err() {
+            self.pins.clear();
+            self.is_malformed = true;
+        }
+    }
+
+    /// Takes in a rank, unless one was told before.
+    pub(super) fn tell_rank(&mut self, value: &[u8]) {
+        if !std::mem::replace(&mut self.has_rank, true) {
+            self.rank = number(value).ok();
+            self.is_malformed |= self.rank.is_none();
+        }
+    }
+
+    pub(super) fn pin_instance(&mut self, value: &[u8]) -> Result<(), Malformed> {
+        self.pins.push(Pin::Name(name_hash(text(value)?)));
+        Ok(())
+    }
+
+    /// Further ones than [`PINS_MAX`] are not read: nobody is going to try so many.
+    fn pin_each(&mut self, list: &[u8], read: impl Fn(&str) -> Option<Pin>) -> Result<(), Malformed> {
+        for item in list.split(|byte| *byte == b',').take(PINS_MAX) {
+            self.pins.push(read(text(item)?).ok_or(Malformed)?);
+        }
+        Ok(())
+    }
+
+    fn worker(text: &str) -> Option<Pin> {
+        Self::endpoint(text).or_else(|| Some(Pin::Name(name_hash(text))))
+    }
+
+    fn endpoint(text: &str) -> Option<Pin> {
+        let address: SocketAddr = text.parse().ok()?;
+        Some(Pin::Address(address.to_string()))
+    }
+
+    fn add_subset<'v>(&mut self, items: impl Iterator<Item = &'v [u8]>) -> Result<(), Malformed> {
+        let mut subset = Vec::new();
+        for item in items {
+            let text = text(item)?;
+            let entry = match (text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {
+                (Ok(address), _) => address.to_string(),
+                (_, Ok(IpAddr::V4(ip))) => ip.to_string(),
+                (_, Ok(IpAddr::V6(ip))) => format!("[{ip}]"),
+                _ => return Err(Malformed),
+            };
+            if subset.len() == WORKERS_MAX {
+                return Err(Malformed);
+            }
+            subset.push(entry);
+        }
+        subset.sort_unstable();
+        self.subsets.push(subset);
+        Ok(())
+    }
+}
+
+/// The hash by which a worker's name is known, whatever its case: that of a host or pod, of an instance.
+#[must_use]
+pub fn name_hash(name: &str) -> u64 {
+    xxh3_64(name.to_ascii_lowercase().as_bytes())
+}
+
+/// A name or an address: some printable characters, without the spaces around them.
+fn text(value: &[u8]) -> Result<&str, Malformed> {
+    let text = std::str::from_utf8(value.trim_ascii()).map_err(|_| Malformed)?;
+    let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_name && !text.contains(',') { Ok(text) } else { Err(Malformed) }
+}
+
+/// A number in decimal digits and nothing else.
+fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, Malformed> {
+    let text = text(value)?;
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or(Malformed)
+}
+
+/// Workers named in one list, at the most.
+pub const PINS_MAX: usize = 16;
+
+/// As long as the configuration's names may be.
+const NAME_BYTES_MAX: usize = 256;

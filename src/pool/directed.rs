@@ -1,0 +1,97 @@
+//! The workers that a trusted hop means, found among a pool's candidates.
+
+use super::Pool;
+use crate::direct::{Directions, Pin, Refusal, Wish};
+use crate::schedule::{Branch, Picks};
+use crate::worker::WorkerId;
+
+/// The workers that come first, whatever the policy says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pinned {
+    picks: Picks,
+    is_only: bool,
+}
+
+impl Pinned {
+    /// Puts them before the policy's picks, or in their place.
+    pub(super) fn apply(&self, picks: &mut Picks, branch: &mut Branch) {
+        if self.picks.first().is_none() {
+            return;
+        }
+        let others = std::mem::replace(picks, self.picks);
+        if !self.is_only {
+            others.as_slice().iter().for_each(|other| picks.push(*other));
+        }
+        *branch = Branch::Directed;
+    }
+}
+
+impl Pool {
+    /// Leaves the candidates that `wish` allows, and finds the workers that it names among them; `None` if the request is not
+    /// to be decided.
+    pub(super) fn follow(&mut self, wish: &mut Wish<'_>) -> Option<Pinned> {
+        let none = Pinned::default();
+        let Some(directions) = wish.directions() else { return Some(none) };
+        if directions.is_malformed {
+            return wish.fail(Refusal::MalformedHint).then_some(none);
+        }
+        let has_ranks = directions.rank.is_some() && self.members.iter().any(|member| member.rank.is_some());
+        if directions.has_subset() || has_ranks {
+            let allowed = self.allowed(directions, has_ranks);
+            let is_allowed =
+                |worker: WorkerId| allowed.get(usize::from(worker.0)).is_some_and(|is_allowed| *is_allowed);
+            if !self.candidates.iter().any(|candidate| is_allowed(candidate.worker)) {
+                let refusal = if directions.has_subset() { Refusal::SubsetEmpty } else { Refusal::WorkerUnavailable };
+                return wish.fail(refusal).then_some(none);
+            }
+            self.candidates.retain(|candidate| is_allowed(candidate.worker));
+            wish.follow();
+        }
+        if directions.pins.is_empty() {
+            return Some(none);
+        }
+        let (mut picks, mut is_known) = (Picks::default(), false);
+        for worker in directions.pins.iter().filter_map(|pin| self.find_pin(pin)) {
+            is_known = true;
+            if self.is_candidate(worker) {
+                picks.push(worker);
+            }
+        }
+        if picks.first().is_none() {
+            let refusal = if is_known { Refusal::WorkerUnavailable } else { Refusal::UnknownWorker };
+            return wish.fail(refusal).then_some(none);
+        }
+        wish.follow();
+        Some(Pinned { picks, is_only: wish.is_strict() })
+    }
+
+    /// Which workers may be chosen, by their ids.
+    fn allowed(&self, directions: &Directions, has_ranks: bool) -> Vec<bool> {
+        let mut allowed = vec![false; self.fleet.len()];
+        for member in &self.members {
+            let is_of_rank = !has_ranks || member.rank == directions.rank;
+            if let Some(slot) = member.id.and_then(|id| allowed.get_mut(usize::from(id.0))) {
+                *slot = is_of_rank && directions.allows(&member.address);
+            }
+        }
+        allowed
+    }
+
+    /// The worker of this pool that is meant.
+    fn find_pin(&self, pin: &Pin) -> Option<WorkerId> {
+        match pin {
+            Pin::Address(address) => self.find(address),
+            Pin::Name(name) => {
+                let configured = self.names.iter().find(|(hash, _)| hash == name);
+                configured.map_or_else(|| self.find_discovered(*name), |(_, address)| self.find(address))
+            }
+            Pin::Place(place) => self.members.get(*place)?.id,
+        }
+    }
+
+    /// The worker that Envoy has a name for.
+    fn find_discovered(&self, name: u64) -> Option<WorkerId> {
+        let is_it = |id: &WorkerId| self.fleet.worker(*id).is_some_and(|worker| worker.name_hash == Some(name));
+        self.members.iter().filter_map(|member| member.id).find(is_it)
+    }
+}
