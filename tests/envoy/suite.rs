@@ -24,6 +24,7 @@ mod samples;
 mod sessions;
 mod siblings;
 mod smoke;
+mod soak;
 mod takeover;
 mod usage;
 mod warm;
