@@ -40,6 +40,7 @@ struct Wanted {
     /// Into [`POLICIES`].
     policy: usize,
     binaries: u64,
+    bad_configs: u64,
     /// The configuration that the plugin has taken.
     taken: Value,
 }
@@ -109,10 +110,16 @@ impl Gateway {
 
     /// A configuration that the plugin has to refuse; what it has stays in use.
     pub(crate) async fn push_bad_config(&self) -> Result<()> {
-        let wanted = self.wanted.lock().await;
+        let mut wanted = self.wanted.lock().await;
+        wanted.bad_configs += 1;
         let mut config = wanted.taken.clone();
-        config["polcy"] = "random".into();
-        ensure!(!self.envoy.apply_plugin_config(&config).await?, "the plugin takes {config}");
+        // Another one each time: what Envoy has just refused it does not look at again, and counts as a success.
+        config[format!("polcy{}", wanted.bad_configs)] = "random".into();
+        let before = self.envoy.config_updates().await?;
+        self.envoy.push_plugin_config(&config)?;
+        let after = self.envoy.wait_config(before.accepted + 1, before.rejected + 1).await?;
+        let is_refused = (after.accepted, after.rejected) == (before.accepted, before.rejected + 1);
+        ensure!(is_refused, "{before:?} became {after:?} with {config}");
         Ok(())
     }
 
