@@ -8,7 +8,7 @@
 //!   bytes that were sent. Only an answer that had begun may break off, and only if its worker was killed or hung.
 //! - In each lull, the plugin's count of requests in flight returns to zero.
 //! - Somebody scrapes: no longer pause than three periods of the lease.
-//! - Envoy's memory is flat after a warm-up, but for what new binaries leave.
+//! - Envoy's memory is flat after a warm-up: see `memory.rs` for what the allocator keeps.
 //! - Envoy lives, and no VM of it crashes.
 //! - What an operator does takes effect: a new configuration or binary is taken, a bad one is refused, a worker that
 //!   leaves the pool is drained.
@@ -152,31 +152,21 @@ impl ByClients {
     }
 }
 
-/// When the warm-up was over, and how often the plugin had been replaced by then.
+/// When the warm-up was over, and how many binaries there had been by then.
 #[derive(Debug, Default)]
 struct Warm {
     at_s: f64,
     binaries: u64,
-    configs: u64,
 }
 
 impl Warm {
     fn now(journal: &Journal) -> Self {
-        let times = |is_one: fn(Inject) -> bool| {
-            FAULTS.iter().filter(|fault| is_one(fault.inject)).map(|fault| journal.count(fault.name).injected).sum()
-        };
-        Self {
-            at_s: journal.now_s(),
-            binaries: times(|inject| inject == Inject::SwapBinary),
-            // Of a worker that comes or goes the plugin is told twice.
-            configs: times(|inject| inject == Inject::SwapConfig)
-                + 2 * times(|inject| matches!(inject, Inject::ScaleDown | Inject::ScaleUp)),
-        }
+        let swaps = FAULTS.iter().filter(|fault| fault.inject == Inject::SwapBinary);
+        Self { at_s: journal.now_s(), binaries: swaps.map(|fault| journal.count(fault.name).injected).sum() }
     }
 
     fn memory(&self, samples: &[watch::Sample], journal: &Journal) -> Memory {
-        let end = Self::now(journal);
-        Memory::new(samples, self.at_s, end.binaries - self.binaries, end.configs - self.configs)
+        Memory::new(samples, self.at_s, Self::now(journal).binaries - self.binaries)
     }
 }
 

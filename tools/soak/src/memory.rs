@@ -4,12 +4,11 @@ use serde::Serialize;
 
 use crate::watch::Sample;
 
-/// What memory may grow by after the warm-up whatever is done, MB: pages of the index that fill, buffers, connections.
-const GROWTH_MB_MAX: f64 = 40.0;
-/// What each new binary may leave, MB: the allocator keeps some of what a VM had.
-const GROWTH_PER_BINARY_MB_MAX: f64 = 4.0;
-/// What each new configuration may leave, MB.
-const GROWTH_PER_CONFIG_MB_MAX: f64 = 0.5;
+/// What memory may grow by after the warm-up whatever is done, MB. Measured: some 35 MB in the first four minutes (the
+/// allocator keeps what some ten binaries' VMs had), and none in the four minutes after that, with as many binaries.
+const GROWTH_MB_MAX: f64 = 60.0;
+/// What each new binary may add to that, MB: far below the 25 MB that one takes, so that none may stay.
+const GROWTH_PER_BINARY_MB_MAX: f64 = 0.25;
 
 /// The course of Envoy's memory, MB of 10^6 bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -28,17 +27,15 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// From all looks, of which those after `warm_s` count; so many binaries and configurations came after that.
-    pub(crate) fn new(samples: &[Sample], warm_s: f64, binaries: u64, configs: u64) -> Self {
+    /// From all looks, of which those after `warm_s` count; so many binaries came after that.
+    pub(crate) fn new(samples: &[Sample], warm_s: f64, binaries: u64) -> Self {
         let at = |sample: Option<&Sample>| sample.map_or(0.0, |sample| sample.resident_mb);
         Self {
             first_mb: at(samples.first()),
             warm_mb: at(samples.iter().find(|sample| sample.at_s >= warm_s)),
             last_mb: at(samples.last()),
             max_mb: samples.iter().map(|sample| sample.resident_mb).fold(0.0, f64::max),
-            growth_mb_max: GROWTH_MB_MAX
-                + GROWTH_PER_BINARY_MB_MAX * binaries as f64
-                + GROWTH_PER_CONFIG_MB_MAX * configs as f64,
+            growth_mb_max: GROWTH_MB_MAX + GROWTH_PER_BINARY_MB_MAX * binaries as f64,
         }
     }
 
@@ -64,10 +61,10 @@ mod tests {
         };
         for (mb, binaries, is_flat) in [
             ([10.0, 100.0, 300.0, 100.0], 0, true),
-            ([10.0, 100.0, 200.0, 141.0], 0, false),
-            ([10.0, 100.0, 200.0, 141.0], 1, true),
+            ([10.0, 100.0, 200.0, 161.0], 0, false),
+            ([10.0, 100.0, 200.0, 161.0], 4, true),
         ] {
-            let memory = Memory::new(&course(mb), 1.0, binaries, 0);
+            let memory = Memory::new(&course(mb), 1.0, binaries);
             assert_eq!(memory.is_flat(), is_flat, "{mb:?}, {binaries} binaries");
             assert!((memory.max_mb - mb[2]).abs() < 1e-9 && (memory.warm_mb - 100.0).abs() < 1e-9);
         }

@@ -168,7 +168,8 @@ impl Report {
             format!("{:.0} of at most {}", memory.growth_mb(), mb(memory.growth_mb_max))
         }]);
         table.row(["VMs that crashed".to_owned(), self.seen.vm_reloads.to_string()]);
-        table.row(["longest pause of the scrapes".to_owned(), format!("{:.1} s", self.seen.scrape_pause_max_s)]);
+        let pause_s = self.seen.scrape_pause_max_s;
+        table.row(["longest pause of the scrapes, of looks every 0.5 s".to_owned(), format!("{pause_s:.1} s")]);
         table.row(["most requests in flight".to_owned(), self.inflight_max().to_string()]);
         for name in COUNTERS {
             let count = self.seen.counters.get(name).copied().unwrap_or(0);
