@@ -17,7 +17,8 @@ async fn half_a_minute_of_every_fault_loses_no_request() -> Result<()> {
     }
     assert_eq!(report.faults.len(), FAULTS.len() + KINDS.iter().filter(|kind| kind.is_fault).count());
     // The run itself would be a poor one if nothing had been retried, nothing failed its scrapes, or nobody had waited.
-    for counter in ["answered_first_pick_total", "answered_later_pick_total", "polls_failed_total", "unanswered_total"] {
+    for counter in ["answered_first_pick_total", "answered_later_pick_total", "polls_failed_total", "unanswered_total"]
+    {
         assert!(report.seen.counters.get(counter).is_some_and(|&count| count > 0), "{counter}: {}", report.page());
     }
     assert!(report.inflight_max() > 0, "the gauge of requests in flight shows none: {}", report.page());
