@@ -5,7 +5,7 @@ PROFILE_TOOLS := --profile tools
 # A failing test prints its message; a backtrace of an async runtime below it helps nobody.
 export RUST_BACKTRACE := 0
 
-.PHONY: help wasm noop-wasm rehearsal-wasm demo bench bench-growth bench-page bench-decision micro quality replay fuzz fuzz-corpus mutate \
+.PHONY: help wasm noop-wasm rehearsal-wasm demo bench bench-growth bench-page bench-decision micro quality replay fuzz fuzz-corpus mutate soak \
 	test check-fmt lint unit instructions parity e2e size docs clean
 
 help: ## List the targets
@@ -56,6 +56,9 @@ fuzz-corpus: ## Make the smallest inputs that cover what fuzzing has found fuzz/
 mutate: wasm ## Send mutated requests of every format through the plugin in Envoy; REQUESTS=100000 unless told otherwise
 	MUTATED_REQUESTS=$(or $(REQUESTS),100000) cargo test --workspace --test envoy -- --nocapture --exact \
 		mutations::every_mutated_request_reaches_a_worker_byte_by_byte_and_is_answered
+
+soak: wasm ## Keep Envoy under load while workers, configurations and clients fail; MINUTES=60: so long, else 5; SEED=1; LISTED=1: static lists
+	cargo run $(PROFILE_TOOLS) --package warmroute-soak -- --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
 
 # One after the other, the cheapest first, whatever -j says: each would slow the others down and mix up their output.
 test: ## Run all that CI runs, the cheapest first

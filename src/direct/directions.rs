@@ -2,11 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use super::{HINTS, HintSet, Meaning, hints};
 use crate::request::Headers;
-use crate::worker::WORKERS_MAX;
+use crate::worker::{Endpoint, WORKERS_MAX};
 
 /// A worker, as a trusted hop names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +179,7 @@ impl Directions {
 /// The hash by which a worker's name is known, whatever its case: that of a host or pod, of an instance.
 #[must_use]
 pub fn name_hash(name: &str) -> u64 {
-    xxh3_64(name.to_ascii_lowercase().as_bytes())
+    Endpoint::name_hash(name).unwrap_or_default()
 }
 
 /// A name or an address: some printable characters, without the spaces around them.

@@ -31,6 +31,7 @@ mod samples;
 mod sessions;
 mod siblings;
 mod smoke;
+mod soak;
 mod swap;
 mod takeover;
 mod upgrade;
