@@ -58,7 +58,7 @@ mutate: wasm ## Send mutated requests of every format through the plugin in Envo
 		mutations::every_mutated_request_reaches_a_worker_byte_by_byte_and_is_answered
 
 soak: wasm ## Keep Envoy under load while workers, configurations and clients fail; MINUTES=60: so long, else 5; SEED=1; LISTED=1: static lists
-	cargo run $(PROFILE_TOOLS) --package warmroute-soak -- --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
+	cargo run $(PROFILE_TOOLS) --package warmroute-soak -- --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(LISTED),--listed)
 
 # One after the other, the cheapest first, whatever -j says: each would slow the others down and mix up their output.
 test: ## Run all that CI runs, the cheapest first

@@ -48,7 +48,7 @@ struct Wanted {
 impl Gateway {
     /// Starts Envoy before these workers.
     pub(crate) async fn start(options: &Options, workers: &[SocketAddr]) -> Result<Self> {
-        let membership = if options.discovered { Membership::Discovered } else { Membership::Listed };
+        let membership = if options.listed { Membership::Listed } else { Membership::Discovered };
         let (endpoints, relay) = (EndpointFile::new()?, Relay::start().await?);
         endpoints.write(workers)?;
         let taken = plugin_config(membership, workers, POLICIES[0]);
@@ -60,7 +60,7 @@ impl Gateway {
                 let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0];
                 route["request_body_buffer_limit"] = BODY_BUFFER_BYTES_MAX.into();
             });
-        if options.discovered {
+        if !options.listed {
             config = config.cluster(admin_cluster(relay.address()));
         }
         let envoy = Envoy::start(endpoints.watched_by(config)).await?;

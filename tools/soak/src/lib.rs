@@ -175,7 +175,7 @@ fn fault_rows(options: &Options, journal: &Journal, by_clients: &ByClients) -> V
         name: fault.name,
         heal: fault.heal,
         count: journal.count(fault.name),
-        is_felt: options.discovered || !fault.inject.needs_discovery(),
+        is_felt: !options.listed || !fault.inject.needs_discovery(),
     });
     let sent = KINDS.iter().zip(by_clients.counts).filter(|(kind, _)| kind.is_fault);
     let sent = sent.map(|(kind, count)| FaultRow { name: kind.name, heal: "itself", count, is_felt: true });

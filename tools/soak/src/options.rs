@@ -32,9 +32,9 @@ pub struct Options {
     /// Retries of the route. Two are what is recommended; with none the run has to find lost requests
     #[arg(long, default_value_t = Options::default().retries)]
     pub retries: u32,
-    /// The plugin learns its workers from Envoy's admin interface instead of its configuration
+    /// The plugin's configuration lists its workers; else it learns them from Envoy's admin endpoint
     #[arg(long)]
-    pub discovered: bool,
+    pub listed: bool,
     /// Where the report goes
     #[arg(long, default_value = "target/soak")]
     pub folder: PathBuf,
@@ -51,7 +51,7 @@ impl Default for Options {
             threads: 4,
             clients: 12,
             retries: 2,
-            discovered: false,
+            listed: false,
             folder: PathBuf::from("target/soak"),
         }
     }

@@ -69,7 +69,7 @@ struct Dealer {
 
 impl Dealer {
     fn new(options: &Options) -> Self {
-        let is_felt = |row: &usize| options.discovered || !FAULTS[*row].inject.needs_discovery();
+        let is_felt = |row: &usize| !options.listed || !FAULTS[*row].inject.needs_discovery();
         Self { rng: Rng::new(options.seed), rows: (0..FAULTS.len()).filter(is_felt).collect(), deck: Vec::new() }
     }
 
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn enough_workers_are_healthy_at_any_time_and_breaks_keep_their_distance() {
         for (seed, workers) in (0..40).flat_map(|seed| [3, 5, 8].map(|workers| (seed, workers))) {
-            let options = Options { seed, workers, minutes: 2.0, discovered: seed % 2 == 0, ..Options::default() };
+            let options = Options { seed, workers, minutes: 2.0, listed: seed % 2 == 0, ..Options::default() };
             for stretch in plan(&options) {
                 for at_ms in (0..stretch.length_ms).step_by(50) {
                     let healthy = workers - touched(&stretch, at_ms, workers);
@@ -201,12 +201,12 @@ mod tests {
 
     #[test]
     fn half_a_minute_has_every_kind_of_fault() {
-        for (seed, discovered) in (0..200).flat_map(|seed| [(seed, false), (seed, true)]) {
-            let options = Options { seed, discovered, minutes: 0.5, workers: 5, spares: 1, ..Options::default() };
+        for (seed, listed) in (0..200).flat_map(|seed| [(seed, false), (seed, true)]) {
+            let options = Options { seed, listed, minutes: 0.5, workers: 5, spares: 1, ..Options::default() };
             let planned: Vec<Planned> = plan(&options).into_iter().flat_map(|stretch| stretch.faults).collect();
             for (row, fault) in FAULTS.iter().enumerate() {
                 let is_planned = planned.iter().any(|planned| planned.row == row);
-                assert_eq!(is_planned, discovered || !fault.inject.needs_discovery(), "seed {seed}: {}", fault.name);
+                assert_eq!(is_planned, !listed || !fault.inject.needs_discovery(), "seed {seed}: {}", fault.name);
             }
         }
     }

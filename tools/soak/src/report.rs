@@ -119,7 +119,7 @@ impl Report {
             options.threads,
             options.clients,
             options.retries,
-            if options.discovered { "discovered" } else { "listed" },
+            if options.listed { "listed" } else { "discovered" },
         );
         page += &format!("\n## Faults\n\n{}", self.faults_table().markdown());
         page += &format!("\n## Requests\n\n{}", self.requests_table().markdown());
