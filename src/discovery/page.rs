@@ -13,8 +13,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::worker::{Endpoint, Standing, WORKERS_MAX};
 
-/// The longest page that is read. A page of a thousand clusters with ten endpoints each has 11 MB and needs the filter of
-/// [`super::question`]; one cluster of [`WORKERS_MAX`] workers has half of one.
+/// The longest page that is read. A page of a thousand clusters with ten endpoints each has some 9 MB and needs the filter of
+/// [`super::question()`]; one cluster of [`WORKERS_MAX`] workers has half of one.
 pub const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Endpoints of one cluster that are looked at: more than a pool takes, so that those which have a place in it are found

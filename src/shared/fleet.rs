@@ -1,7 +1,8 @@
 //! The workers of a pool: their ids, their last reports, their health. Written by who polls, read by every VM's tick.
 //!
 //! A worker's row number is its [`WorkerId`]. Workers are told apart by address; a row is given to another address only
-//! when no VM has had the old one in its configuration for [`RECLAIM_MS`].
+//! when no VM has had the old one in its configuration or its cluster for [`RECLAIM_MS`], or when it has left the cluster and
+//! all other rows are in use.
 
 mod endpoints;
 mod page;

@@ -95,7 +95,7 @@ fn a_new_standing_priority_or_name_is_no_new_life() {
 }
 
 #[test]
-fn a_list_keeps_its_rows_and_gets_none_of_the_cluster_has_more() {
+fn a_list_keeps_its_rows_and_gets_none_for_what_the_cluster_has_beside() {
     let mut fleet = Fleet::default();
     fleet.admit([A, B].into_iter(), NOW);
     let changes = fleet.take_in_endpoints(&healthy(&[A, C]), Admission::Known, NOW.plus_ms(1));
