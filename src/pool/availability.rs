@@ -37,53 +37,64 @@ impl<'c> Rules<'c> {
     }
 }
 
-/// How a worker stands now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fitness {
-    service: Service,
-    is_told_unhealthy: bool,
-    is_ejected: bool,
-    /// Not ejected, and no request is about to show whether it works.
-    is_proven: bool,
-    tier: Tier,
-}
-
-/// Whether a worker takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Service {
-    In,
-    /// It finishes what it has.
-    Draining,
-    /// It cannot be reached through Envoy.
-    Out,
-}
-
-/// Who is used first: the healthy ones of all priorities come before the degraded ones of any, as in Envoy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Tier {
-    is_degraded: bool,
-    priority: u8,
-}
-
-impl Tier {
-    const LAST: Self = Self { is_degraded: true, priority: u8::MAX };
-}
+/// How a worker stands now: 0 is well, and each way not to be has its bits. One number, for there is one for each worker in
+/// each decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fitness(u32);
 
 impl Fitness {
-    const OUT: Self =
-        Self { service: Service::Out, is_told_unhealthy: false, is_ejected: false, is_proven: false, tier: Tier::LAST };
+    const WELL: Self = Self(0);
+    const TOLD_UNHEALTHY: u32 = 1;
+    const EJECTED: u32 = 2;
+    /// Not ejected any more, and a request is about to show whether it works.
+    const ON_TRIAL: u32 = 4;
+    /// It finishes what it has.
+    const DRAINING: u32 = 8;
+    /// It cannot be reached through Envoy.
+    const OUT: u32 = 16;
+    /// From here on its [`Tier`].
+    const TIER_SHIFT: u32 = 8;
 
-    const fn marks(self) -> u8 {
-        self.is_told_unhealthy as u8 + self.is_ejected as u8
+    const fn new(bits: u32, tier: Tier) -> Self {
+        Self(bits | (tier.0 as u32) << Self::TIER_SHIFT)
     }
 
-    /// In service and without a mark.
-    fn is_ready(self) -> bool {
-        self.service == Service::In && self.marks() == 0
+    const fn has(self, any: u32) -> bool {
+        self.0 & any != 0
     }
 
-    fn is_proven(self) -> bool {
-        self.is_ready() && self.is_proven
+    const fn tier(self) -> Tier {
+        Tier((self.0 >> Self::TIER_SHIFT) as u16)
+    }
+
+    const fn is_in_service(self) -> bool {
+        !self.has(Self::DRAINING | Self::OUT)
+    }
+
+    const fn marks(self) -> u32 {
+        (self.0 & (Self::TOLD_UNHEALTHY | Self::EJECTED)).count_ones()
+    }
+
+    /// In service, without a mark, and not on trial.
+    const fn is_proven(self) -> bool {
+        !self.has(Self::TOLD_UNHEALTHY | Self::EJECTED | Self::ON_TRIAL | Self::DRAINING | Self::OUT)
+    }
+}
+
+/// Who is used first: the healthy ones of all priorities come before the degraded ones of any, as in Envoy. The priority, and
+/// above it whether the worker is degraded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Tier(u16);
+
+impl Tier {
+    const LAST: Self = Self(u16::MAX);
+
+    const fn new(is_degraded: bool, priority: u8) -> Self {
+        Self((is_degraded as u16) << 8 | priority as u16)
+    }
+
+    const fn priority(self) -> u8 {
+        self.0 as u8
     }
 }
 
@@ -100,17 +111,23 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    fn add_well(&mut self, workers: u32) {
+        self.in_service += workers;
+        self.ready += workers;
+        self.proven += workers;
+    }
+
     fn add(&mut self, fitness: Fitness) {
-        self.draining += u32::from(fitness.service == Service::Draining);
-        if fitness.service != Service::In {
+        self.draining += u32::from(fitness.has(Fitness::DRAINING) && !fitness.has(Fitness::OUT));
+        if !fitness.is_in_service() {
             return;
         }
         self.in_service += 1;
         self.ready += u32::from(fitness.marks() == 0);
         self.with_one_mark += u32::from(fitness.marks() == 1);
-        self.ejected += u32::from(fitness.is_ejected);
+        self.ejected += u32::from(fitness.has(Fitness::EJECTED));
         self.proven += u32::from(fitness.is_proven());
-        self.has_tiers |= fitness.tier != Tier::default();
+        self.has_tiers |= fitness.tier() != Tier::default();
     }
 }
 
@@ -119,8 +136,9 @@ impl Tally {
 pub(super) struct Admission {
     /// Whether too few workers are ready, so that others are let in.
     pub(super) is_panic: bool,
-    service: Service,
-    marks_max: u8,
+    /// Those that drain, instead of those in service.
+    is_of_draining: bool,
+    marks_max: u32,
     tier_max: Tier,
     /// Whether some who are let in are not proven although others are.
     is_mixed: bool,
@@ -132,13 +150,13 @@ impl Admission {
         let ready_min = tally.in_service.saturating_mul(left_percent).div_ceil(100).max(1);
         let of_service = |marks_max| Self {
             is_panic: true,
-            service: Service::In,
+            is_of_draining: false,
             marks_max,
             tier_max: Tier::LAST,
             is_mixed: tally.proven > 0,
         };
         if tally.in_service == 0 {
-            return Self { service: Service::Draining, ..of_service(2) };
+            return Self { is_of_draining: true, ..of_service(2) };
         }
         if tally.ready < ready_min && tally.with_one_mark > 0 {
             return of_service(1);
@@ -151,7 +169,12 @@ impl Admission {
     }
 
     pub(super) fn admits(&self, fitness: Fitness) -> bool {
-        fitness.service == self.service && fitness.marks() <= self.marks_max && fitness.tier <= self.tier_max
+        // Where anybody is well, those in service are let in, and it is of the first tier.
+        if fitness == Fitness::WELL {
+            return true;
+        }
+        let takes_part = if self.is_of_draining { !fitness.has(Fitness::OUT) } else { fitness.is_in_service() };
+        takes_part && fitness.marks() <= self.marks_max && fitness.tier() <= self.tier_max
     }
 
     /// Whether one that is let in may not be relied on although others may.
@@ -171,11 +194,11 @@ fn last_tier(fits: &[Fitness]) -> Tier {
     for is_degraded in [false, true] {
         let mut priority_min = 0_u16;
         while let Some(priority) = next_priority(fits, priority_min) {
-            let tier = Tier { is_degraded, priority };
+            let tier = Tier::new(is_degraded, priority);
             let (mut members, mut proven) = (0_u32, 0_u32);
-            for fitness in fits.iter().filter(|fitness| fitness.service == Service::In) {
-                members += u32::from(fitness.tier.priority == priority);
-                proven += u32::from(fitness.tier == tier && fitness.is_proven());
+            for fitness in fits.iter().filter(|fitness| fitness.is_in_service()) {
+                members += u32::from(fitness.tier().priority() == priority);
+                proven += u32::from(fitness.tier() == tier && fitness.is_proven());
             }
             percent += (proven * OVERPROVISIONING_PERCENT / members.max(1)).min(100);
             if percent >= 100 {
@@ -189,8 +212,8 @@ fn last_tier(fits: &[Fitness]) -> Tier {
 
 /// The first priority from `priority_min` on that workers in service have.
 fn next_priority(fits: &[Fitness], priority_min: u16) -> Option<u8> {
-    let in_service = fits.iter().filter(|fitness| fitness.service == Service::In);
-    in_service.map(|fitness| fitness.tier.priority).filter(|priority| u16::from(*priority) >= priority_min).min()
+    let in_service = fits.iter().filter(|fitness| fitness.is_in_service());
+    in_service.map(|fitness| fitness.tier().priority()).filter(|priority| u16::from(*priority) >= priority_min).min()
 }
 
 const OVERPROVISIONING_PERCENT: u32 = 140;
@@ -204,41 +227,50 @@ impl Pool {
 
     /// Looks at each worker once.
     pub(super) fn survey(&mut self, rules: &Rules<'_>, now: Timestamp) -> Tally {
-        let mut tally = Tally::default();
+        let (mut tally, mut well) = (Tally::default(), 0);
         let mut fits = std::mem::take(&mut self.fits);
         fits.clear();
-        for member in &self.members {
+        fits.extend(self.members.iter().map(|member| {
             let fitness = self.fitness(member, rules, now);
-            tally.add(fitness);
-            fits.push(fitness);
-        }
+            if fitness == Fitness::WELL {
+                well += 1;
+            } else {
+                tally.add(fitness);
+            }
+            fitness
+        }));
         self.fits = fits;
+        tally.add_well(well);
         tally
     }
 
     fn fitness(&self, member: &Member, rules: &Rules<'_>, now: Timestamp) -> Fitness {
-        let Some(id) = member.id else { return Fitness::OUT };
-        let Some(worker) = self.fleet.worker(id) else { return Fitness::OUT };
-        let service = match worker.standing {
-            Standing::Gone => return Fitness::OUT,
-            _ if member.is_draining => Service::Draining,
-            Standing::Draining => Service::Draining,
-            Standing::Untold | Standing::Healthy | Standing::Degraded | Standing::Unhealthy => Service::In,
-        };
-        let learned = self.learned.get(usize::from(id.0));
-        Fitness {
-            service,
-            is_told_unhealthy: worker.standing == Standing::Unhealthy || self.fails_scrapes(worker, rules.poll),
-            is_ejected: learned.is_some_and(|learned| learned.failures.is_ejected(now, rules.health)),
-            is_proven: learned.is_none_or(|learned| !learned.failures.is_marked),
-            tier: Tier { is_degraded: worker.standing == Standing::Degraded, priority: worker.priority },
+        let worker = member.id.and_then(|id| Some((self.fleet.worker(id)?, self.learned.get(usize::from(id.0)))));
+        let Some((worker, learned)) = worker else { return Fitness(Fitness::OUT) };
+        let mut bits = 0;
+        if self.fails_scrapes(worker, rules.poll) {
+            bits |= Fitness::TOLD_UNHEALTHY;
         }
+        if member.is_draining {
+            bits |= Fitness::DRAINING;
+        }
+        if let Some(learned) = learned.filter(|learned| learned.failures.is_marked) {
+            let is_ejected = learned.failures.is_ejected(now, rules.health);
+            bits |= if is_ejected { Fitness::EJECTED } else { Fitness::ON_TRIAL };
+        }
+        bits |= match worker.standing {
+            Standing::Untold | Standing::Healthy | Standing::Degraded => 0,
+            Standing::Unhealthy => Fitness::TOLD_UNHEALTHY,
+            Standing::Draining => Fitness::DRAINING,
+            Standing::Gone => Fitness::OUT,
+        };
+        Fitness::new(bits, Tier::new(worker.standing == Standing::Degraded, worker.priority))
     }
 
     /// Whether the worker does not answer its scrapes. One that was never scraped is given the benefit of the doubt, and so
     /// are all where scrapes are off: what an earlier configuration found out, nobody will ever correct.
     fn fails_scrapes(&self, worker: &FleetWorker, poll: &PollConfig) -> bool {
-        self.is_scraped && !poll.cluster.is_empty() && u32::from(worker.scrape_failures) >= poll.failures_max
+        u32::from(worker.scrape_failures) >= poll.failures_max && self.is_scraped && !poll.cluster.is_empty()
     }
 
     /// Whether Envoy says that the worker is not in its cluster.
