@@ -14,7 +14,7 @@ use warmroute_harness::config::{WORKER_CLUSTER, cluster, http_manager};
 use worker_sim::{SimConfig, WorkerSim};
 
 use crate::eds::{ADMIN_CLUSTER, Eds, endpoint};
-use crate::operations::swap_binary;
+use crate::swap::swap_binary;
 use crate::world::{CHAT, Setup, WAIT_MAX, World, chat, instant, reason_of, slow, worker_of};
 
 /// A pool whose workers are discovered, every 100 ms.
@@ -327,7 +327,7 @@ async fn each_pool_has_the_workers_of_its_cluster_and_other_clusters_are_left_al
 }
 
 #[tokio::test]
-async fn workers_that_envoy_takes_for_ill_stay_in_the_pool() -> Result<()> {
+async fn workers_that_envoy_takes_for_ill_stay_in_the_pool_and_get_nothing_new() -> Result<()> {
     let eds = Eds::new()?;
     let world = world(3, &eds, discovered("round-robin")).start().await?;
     wait_workers(&world, 3).await?;
@@ -340,9 +340,15 @@ async fn workers_that_envoy_takes_for_ill_stay_in_the_pool() -> Result<()> {
     eds.put(WORKER_CLUSTER, &[endpoint(at[0]), flagged(at[1], "UNHEALTHY"), flagged(at[2], "DRAINING")])?;
     wait_workers(&world, 3).await?;
     assert_eq!(world.count("workers_removed_total").await?, 0);
+    world.wait_gauge("draining_workers", 1).await?;
+    world.wait_gauge("available_workers", 1).await?;
+    // Each thread has it with its next tick.
+    world.wait_scrapes(2).await?;
+    let before = world.served();
     for _ in 0..6 {
         ask(&world, &chat("s", &["hello"])).await?;
     }
+    assert_eq!(world.served()[1..], before[1..]);
     world.end().await
 }
 
