@@ -23,6 +23,7 @@ pub use reader::{KeyDoc, Section};
 pub use request::RequestConfig;
 pub use trust::{DirectMode, FailureMode, Secret, TrustConfig};
 
+use crate::direct::DESTINATION_HEADER;
 use crate::model::ModelAlias;
 use crate::schedule::{POLICIES, Policy};
 use discovery::read_discovery;
@@ -149,8 +150,9 @@ fn read_config(section: &mut Section<'_>) -> Config {
     let pool_models = || pools.iter().flat_map(|pool| &pool.models);
     refuse_repeated(section, "pools", pool_models().map(String::as_str), "pools with different models");
     let models = read_models(section);
-    let model_header = read_model_header(
+    let model_header = read_own_header(
         section,
+        "modelHeader",
         "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none. Only a model within `request.scanBytesMax` is told, and engines may read another one there (a key written twice, or in another case): it is for routing, not for permission",
     );
     if section.is_clean() && model_header.is_empty() {
@@ -237,13 +239,13 @@ fn read_header_name(section: &mut Section<'_>, key: &'static str, doc: &'static 
     name
 }
 
-/// As [`read_header_name`], for one that is written too: those that frame a request or choose its worker are not for that.
-fn read_model_header(section: &mut Section<'_>, doc: &'static str) -> String {
-    const KEY: &str = "modelHeader";
-    const TAKEN: &[&str] = &["content-length", "transfer-encoding", "host", "x-gateway-destination-endpoint"];
-    let name = read_header_name(section, KEY, doc);
+/// As [`read_header_name`], for one that is written or removed: those that frame a request or choose its worker are not for
+/// that.
+fn read_own_header(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> String {
+    const TAKEN: &[&str] = &["content-length", "transfer-encoding", "host", DESTINATION_HEADER];
+    let name = read_header_name(section, key, doc);
     if section.is_clean() && TAKEN.contains(&name.as_str()) {
-        section.refuse(KEY, "a header of its own");
+        section.refuse(key, "a header of its own");
     }
     name
 }

@@ -244,6 +244,24 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_has_a_name_that_no_other_has_whatever_its_case() {
+        let named = |first: &str, second: &str| {
+            let text = format!(
+                r#"{{"pools": [{{"cluster": "a", "workers": [
+                    {{"address": "10.0.0.1:80", "name": "{first}"}}, {{"address": "10.0.0.2:80", "name": "{second}"}}]}}]}}"#
+            );
+            Config::from_bytes(text.as_bytes()).map(|_| ()).map_err(|error| error.to_string())
+        };
+        for (first, second) in [("vllm-0", "vllm-1"), ("", ""), ("7", "70"), ("a:b", "[1]")] {
+            assert_eq!(named(first, second), Ok(()), "{first} {second}");
+        }
+        assert!(named("vllm-0", "VLLM-0").unwrap_err().contains("workers with different names"));
+        for name in ["a b", "a,b", "ü", "10.0.0.9:80", "[::1]:9", " "] {
+            assert!(named(name, "").unwrap_err().contains("workers[0].name is"), "{name}");
+        }
+    }
+
+    #[test]
     fn metrics_may_be_called_otherwise() {
         let text = r#", "metrics": {"path": "/m", "waiting": "acme_queue", "kvUsage": "acme_kv{kind=\"used\"}"}"#;
         let metrics = read("", text).unwrap().metrics;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::reader::Section;
-use super::{NAME_BYTES_MAX, read_header_name};
+use super::{NAME_BYTES_MAX, read_own_header};
 use crate::trust::{AddressRange, is_secret, peer};
 
 /// What makes a request a trusted one; any of them is enough, and by default there is none.
@@ -86,7 +86,7 @@ pub(super) fn read_trust(section: &mut Section<'_>) -> TrustConfig {
         false,
         "requests are trusted whose route or listener has the metadata `filter_metadata.warmroute.trusted: true`; and the workers that another filter names in the metadata `envoy.lb.subset_hint` / `x-gateway-destination-endpoint-subset` are the only ones for its request",
     );
-    let secret_header = read_header_name(
+    let secret_header = read_own_header(
         section,
         "secretHeader",
         "requests are trusted that carry one of `secrets` in this header; it is removed from all requests. Sent twice it is none",

@@ -22,8 +22,8 @@ pub enum Pin {
 pub struct Directions {
     /// Workers, in order of preference.
     pub pins: Vec<Pin>,
-    /// Each allows certain workers and no others, by `IP:port` or by IP. Sorted.
-    subsets: Vec<Vec<String>>,
+    /// Each allows certain workers and no others, by the hashes of `IP:port` or of an IP. Sorted.
+    subsets: Vec<Vec<u64>>,
     /// The data-parallel rank.
     pub rank: Option<u32>,
     /// What keeps requests together that carry the same: a session's name.
@@ -88,8 +88,8 @@ impl Directions {
     #[must_use]
     pub fn allows(&self, address: &str) -> bool {
         let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
-        let has = |subset: &Vec<String>, text: &str| subset.binary_search_by(|entry| entry.as_str().cmp(text)).is_ok();
-        self.subsets.iter().all(|subset| has(subset, address) || has(subset, ip))
+        let hashes = [address, ip].map(|text| xxh3_64(text.as_bytes()));
+        self.subsets.iter().all(|subset| hashes.iter().any(|hash| subset.binary_search(hash).is_ok()))
     }
 
     /// Whether it was said which workers may be chosen.
@@ -168,7 +168,7 @@ impl Directions {
             if subset.len() == WORKERS_MAX {
                 return Err(Malformed);
             }
-            subset.push(entry);
+            subset.push(xxh3_64(entry.as_bytes()));
         }
         subset.sort_unstable();
         self.subsets.push(subset);

@@ -1,7 +1,8 @@
 //! The headers of SGLang's model gateway (SMG).
 //!
-//! Source: sgl-project/smg, `model_gateway/src/policies/mod.rs` and `manual.rs` (0.4): the worker's index from 0 in the list
-//! of workers, no worker at all if it is not available; and a key whose requests stay together.
+//! Source: lightseekorg/smg, `model_gateway/src/policies/mod.rs` and `manual.rs` (also sgl-project/sglang,
+//! `sgl-model-gateway/src/policies/`), 2026: the worker's index from 0 in the list of workers, no worker at all if it is not
+//! available; and a key whose requests stay together.
 
 use super::{Hint, Meaning};
 

@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use super::flow_tests::NOW;
 use super::*;
 use crate::direct::{Directions, Outcome, Refusal};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Source};
 use crate::request::{Headers, serialized};
 use crate::schedule::{Branch, Decision};
 use crate::shared::fleet::Fleet;
@@ -143,6 +143,23 @@ fn a_rank_chooses_among_workers_of_ranks_and_is_the_engines_otherwise() {
     assert_eq!((decision, outcome), (None, Some(Outcome::Refused(Refusal::WorkerUnavailable))));
     let (decision, outcome) = Pooled::of("strict").ask(&[("x-data-parallel-rank", "2")]);
     assert_eq!((decision.is_some(), outcome), (true, None));
+}
+
+#[test]
+fn a_worker_that_fails_its_requests_cannot_be_had_either() {
+    let mut pooled = Pooled::of("strict");
+    for _ in 0..20 {
+        let (directions, _) = Directions::of_headers(Headers::new(&serialized(&[(OWN, "pod-a")])), "");
+        let (ask, mut exchange) = (Ask { directions: Some(directions.into()), ..Ask::default() }, Exchange::default());
+        let Some(decision) = pooled.router.decide(&mut pooled.store, &ask, &mut exchange, NOW) else {
+            assert_eq!(exchange.outcome(), Some(Outcome::Refused(Refusal::WorkerUnavailable)));
+            return;
+        };
+        let source = Source::Worker(decision.picks.first().unwrap());
+        pooled.router.answered(&mut pooled.store, 0, &mut exchange, source, 500, NOW);
+        pooled.router.end(&mut pooled.store, 0, &mut exchange, None, NOW);
+    }
+    panic!("it is sent all requests, though it fails them");
 }
 
 #[test]
