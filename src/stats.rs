@@ -59,7 +59,7 @@ stats! {
     DecisionPreviousResponse Counter "warmroute_decision_previous_response_total" "decisions: the worker holds the response that the request continues (all policies)"
     DecisionDirected Counter "warmroute_decision_directed_total" "decisions: a trusted request named the worker (all policies)"
     RoutePolicyUnknown Counter "warmroute_route_policy_unknown_total" "requests whose route names a policy that `routePolicies` does not have: the policy of all routes decides"
-    AllUnavailable Counter "warmroute_all_unavailable_total" "decisions among all workers, because none answered its scrapes or its requests"
+    AllUnavailable Counter "warmroute_all_unavailable_total" "decisions with too few workers in use, so that others were candidates too (`health.ejectedMaxPercent`)"
     UnroutedUnreadable Counter "warmroute_unrouted_unreadable_total" "requests left to Envoy's fallback policy: the body is no JSON object"
     UnroutedNoBody Counter "warmroute_unrouted_no_body_total" "requests left to Envoy's fallback policy: no body"
     UnroutedNoWorkers Counter "warmroute_unrouted_no_workers_total" "requests left to Envoy's fallback policy: no worker of the pool has a place in the fleet page"

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::{HINTS, HintSet, Meaning, hints};
 use crate::request::Headers;
 use crate::worker::{Endpoint, WORKERS_MAX};
