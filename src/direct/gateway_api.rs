@@ -1,7 +1,8 @@
 //! The headers of the Gateway API Inference Extension and of llm-d.
 //!
 //! Sources: kubernetes-sigs/gateway-api-inference-extension, proposal 004 (endpoint picker protocol), and there
-//! `pkg/epp/metadata/consts.go`; llm-d/llm-d-router, `pkg/common/routing/common.go` and its test (2026), which has the names with `x-llm-d-` beside the older ones.
+//! `pkg/epp/metadata/consts.go`; llm-d/llm-d-router, `pkg/common/routing/common.go` and its test (2026), which has the
+//! names with `x-llm-d-` beside the older ones.
 
 use super::{Hint, Meaning};
 
