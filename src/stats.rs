@@ -70,6 +70,7 @@ stats! {
     AnsweredFirstPick Counter "warmroute_answered_first_pick_total" "answers from the worker that was picked first"
     AnsweredLaterPick Counter "warmroute_answered_later_pick_total" "answers from a later pick: Envoy retried"
     AnsweredOther Counter "warmroute_answered_other_total" "answers from a worker that was not picked; many of them mean that the cluster's endpoints and the pool's workers differ"
+    AnsweredUndecided Counter "warmroute_answered_undecided_total" "answers to requests for which nothing was decided: Envoy's fallback policy chose the worker"
     AnsweredByHost Counter "warmroute_answered_by_host_total" "answers of Envoy itself: no worker could be reached, a time-out, a limit"
     Unanswered Counter "warmroute_unanswered_total" "requests that ended before an answer: the client left"
     PollsSent Counter "warmroute_polls_sent_total" "scrapes sent"

@@ -64,6 +64,7 @@ impl Stream {
         plugin.stats.count(match answerer {
             Answerer::FirstPick => Stat::AnsweredFirstPick,
             Answerer::LaterPick => Stat::AnsweredLaterPick,
+            Answerer::Other if self.exchange.decision().is_none() => Stat::AnsweredUndecided,
             Answerer::Other => Stat::AnsweredOther,
             Answerer::Host => Stat::AnsweredByHost,
         });
