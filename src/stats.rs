@@ -79,7 +79,7 @@ stats! {
     PollsRefused Counter "warmroute_polls_refused_total" "scrapes that Envoy refused to send: `poll.cluster` is unknown or its circuit breaker is open"
     DiscoveriesSent Counter "warmroute_discoveries_sent_total" "questions to Envoy's admin endpoint for the endpoints of its clusters"
     DiscoveriesSucceeded Counter "warmroute_discoveries_succeeded_total" "questions that brought a page which tells of a pool's cluster"
-    DiscoveriesFailed Counter "warmroute_discoveries_failed_total" "questions that failed: no answer, another status than 200, a page that is too long or none; what was known goes on to count"
+    DiscoveriesFailed Counter "warmroute_discoveries_failed_total" "questions that failed: no answer, another status than 200, a page that is too long, is none, or tells of none of the pools; what was known goes on to count"
     WorkersAdded Counter "warmroute_workers_added_total" "workers that came into a pool, by discovery"
     WorkersRemoved Counter "warmroute_workers_removed_total" "workers that left a pool, by discovery"
     Ejections Counter "warmroute_ejections_total" "times that a worker was taken out of use for its failed requests"

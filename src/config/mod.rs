@@ -143,7 +143,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
     let pools = section.list(
         "pools",
         0..=POOLS_MAX,
-        "the pools, one for each Envoy cluster of workers; none only where all that is to be done is to read models",
+        "the pools, one for each Envoy cluster of workers. Where several filters share a `vm_id` and a pool, let the pool, `poll` and `discovery` be the same in all: the one that was configured last scrapes and discovers for all of them; none only where all that is to be done is to read models",
         read_pool,
     );
     refuse_repeated(section, "pools", pools.iter().map(|pool| pool.cluster.as_str()), "pools with different clusters");

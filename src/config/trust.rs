@@ -126,7 +126,7 @@ pub(super) fn read_failure_mode(section: &mut Section<'_>) -> FailureMode {
         "failureMode",
         &["open", "closed"],
         "open",
-        "what becomes of a pool's request for which nothing can be decided (no worker is known, its body cannot be read): Envoy's fallback policy chooses its worker, or it is answered 503 with the reason",
+        "what becomes of a pool's request for which nothing can be decided (no worker is known, its body cannot be read): Envoy's fallback policy chooses its worker, or it is answered 503 with the reason. With `discovery` no worker is known in the first moments after Envoy has started",
     ) {
         "closed" => FailureMode::Closed,
         _ => FailureMode::Open,

@@ -74,6 +74,9 @@ impl Plugin {
         }
         pages.admitted_at = now;
         self.update_fleet(pool, |fleet, state| state.admit_to(fleet, now));
+        if let Some(state) = self.router.pool(pool).filter(|pool| !pool.is_discovered()) {
+            self.note_left_out(pool, state.unplaced());
+        }
     }
 
     /// Writes what came of the scrapes since the last tick: together, for a large page is not rewritten for each.

@@ -79,6 +79,13 @@ impl Pool {
         self.members.iter().map(|member| member.address.as_str())
     }
 
+    /// How many workers have no row in the fleet page, because it is full.
+    #[must_use]
+    pub fn unplaced(&self) -> u32 {
+        let unplaced = self.members.iter().filter(|member| member.id.is_none()).count();
+        u32::try_from(unplaced).unwrap_or(u32::MAX)
+    }
+
     /// Whether its workers are whatever the cluster has.
     #[must_use]
     pub const fn is_discovered(&self) -> bool {

@@ -125,7 +125,8 @@ impl Fleet {
     ///
     /// A worker that comes back after it was in no configuration begins anew, with another generation. Absence is
     /// measured by what others did meanwhile and not by the clock: when the clock steps or the whole process sleeps,
-    /// nobody was absent. Only after [`RECLAIM_MS`] without any admission is the pool taken for new as a whole.
+    /// nobody was absent. Only after [`RECLAIM_MS`] without any admission is the pool taken for new as a whole, which a clock
+    /// that steps forward by so much looks like too.
     pub fn admit<'a>(&mut self, addresses: impl Iterator<Item = &'a str>, now: Timestamp) -> bool {
         let last_at = self.admitted_at;
         let mut is_changed = self.note_admission(now);
@@ -152,18 +153,23 @@ impl Fleet {
         is_due
     }
 
-    /// Gives `address` a row, and tells whether there was one to give.
+    /// Gives `address` a row, and tells whether there was one to give: one that nobody had for long, a new one, or where the
+    /// page is full that of the worker which left the cluster first. Its last requests then count at the newcomer until they
+    /// end, but where pods come under new addresses with each roll-out, those that are there must not wait for those that were.
     fn add(&mut self, address: &str, now: Timestamp) -> bool {
         let is_abandoned = |worker: &&mut FleetWorker| now.ms_between(worker.seen_at) >= RECLAIM_MS;
         if let Some(gone) = self.workers.iter_mut().find(is_abandoned) {
             gone.begin_anew(address, now);
             return true;
         }
-        let has_room = self.workers.len() < WORKERS_MAX;
-        if has_room {
+        if self.workers.len() < WORKERS_MAX {
             self.workers.push(FleetWorker::new(address, now));
+            return true;
         }
-        has_room
+        let gone = self.workers.iter_mut().filter(|worker| worker.standing == Standing::Gone);
+        let Some(worker) = gone.min_by_key(|worker| worker.seen_at) else { return false };
+        worker.begin_anew(address, now);
+        true
     }
 
     /// Records a successful scrape of the worker at `address`. `in_flight` and `prefilling` are this gateway's own

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{PageError, Preamble};
 use crate::time::Timestamp;
 
-const PREAMBLE: Preamble = Preamble::new(*b"WRLE", 1);
+const PREAMBLE: Preamble = Preamble::new(*b"WRLE", 2);
 
 /// The lease page: who holds it, and until when.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -17,6 +17,8 @@ struct LeasePage {
     /// Fingerprint of the workers and the way of polling that the holder knows.
     polled: U64,
     expires_ns: U64,
+    /// How long it is taken for: the holder's configuration says, and others may have another one.
+    lease_ms: U64,
 }
 
 /// What a VM has to do about the lease, found by [`next_step`].
@@ -34,7 +36,8 @@ pub enum LeaseStep {
 ///
 /// `polled` is a fingerprint of the workers and the way of polling that `me` knows. A configuration that was replaced
 /// lives on in its last streams, for hours maybe, and would go on polling the workers of yesterday: so a VM with another
-/// fingerprint takes the lease at once if it is the younger one, and VMs are numbered by age.
+/// fingerprint takes the lease at once if it is the younger one, and VMs are numbered by age. So of two filters that share
+/// shared data and a pool the younger one asks for both: their pool, `poll` and `discovery` should be the same.
 ///
 /// The holder renews in the second half of its lease, so that one missed tick costs nothing; a holder that died is
 /// followed after `lease_ms` at the latest. A holder whose expiry lies further ahead than a lease lasts wrote it before
@@ -53,7 +56,7 @@ pub fn next_step(
     let current = if PREAMBLE.matches(bytes)? { LeasePage::read_from_bytes(bytes).ok() } else { None };
     if let Some(current) = current {
         let left_ms = Timestamp::from_ns(current.expires_ns.get()).ms_since(now);
-        let is_believable = left_ms > 0 && left_ms <= lease_ms.saturating_mul(2);
+        let is_believable = left_ms > 0 && left_ms <= current.lease_ms.get().min(LEASE_MS_MAX).saturating_mul(2);
         let holder = current.holder.get();
         match (is_believable, holder == me) {
             (true, true) if left_ms > lease_ms / 2 => return Ok(LeaseStep::Hold),
@@ -62,9 +65,18 @@ pub fn next_step(
         }
     }
     let expires_ns = U64::new(now.plus_ms(lease_ms).as_ns());
-    let next = LeasePage { preamble: PREAMBLE, holder: U64::new(me), polled: U64::new(polled), expires_ns };
+    let next = LeasePage {
+        preamble: PREAMBLE,
+        holder: U64::new(me),
+        polled: U64::new(polled),
+        expires_ns,
+        lease_ms: U64::new(lease_ms),
+    };
     Ok(LeaseStep::Write(next.as_bytes().to_vec()))
 }
+
+/// No configuration has a longer one: twice the longest interval between two scrapes.
+const LEASE_MS_MAX: u64 = 120_000;
 
 #[cfg(test)]
 mod tests {
@@ -121,6 +133,16 @@ mod tests {
         assert_eq!([step(2, POLLED), step(4, POLLED), step(2, 6)], [LeaseStep::Wait, LeaseStep::Wait, LeaseStep::Wait]);
         let LeaseStep::Write(page) = step(4, 6) else { panic!("a younger VM with another configuration waits") };
         assert_eq!(next_step(Some(&page), 3, POLLED, at(200), LEASE_MS), Ok(LeaseStep::Wait));
+    }
+
+    #[test]
+    fn a_lease_is_as_long_as_its_holder_says() {
+        // A replaced configuration with a lease of a second looks at that of its successor, which takes four.
+        let Ok(LeaseStep::Write(page)) = next_step(None, 3, 6, at(0), 4 * LEASE_MS) else { panic!("it is free") };
+        for ms in [0, 500, 1_500, 3_999] {
+            assert_eq!(next_step(Some(&page), 1, POLLED, at(ms), LEASE_MS), Ok(LeaseStep::Wait), "{ms}");
+        }
+        assert!(matches!(next_step(Some(&page), 1, POLLED, at(4_000), LEASE_MS), Ok(LeaseStep::Write(_))));
     }
 
     #[test]

@@ -5,11 +5,10 @@ use hyper::HeaderMap;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use warmroute_harness::client::{Client, Socket, body, channel_body};
-use warmroute_harness::config::{EnvoyConfig, http_manager};
 use worker_sim::{RequestRecord, SimConfig};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::world::{CHAT, COMPLETIONS, WAIT_MAX, World, chat, instant};
+use crate::world::{CHAT, COMPLETIONS, WAIT_MAX, World, chat, instant, with_room};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -54,16 +53,6 @@ async fn read_answer(socket: &mut Socket) -> Result<String> {
     let answer = socket.read_until("}}").await?;
     ensure!(answer.contains("HTTP/1.1 200"), "{answer}");
     Ok(answer)
-}
-
-/// What a route of large bodies needs. Envoy asks the plugin only after it has put a new piece to the buffered ones, so
-/// its limit must have room for what the plugin waits for and a whole read of the connection; the default is just the
-/// connection's limit, and then a body that begins slowly and goes on fast is answered 413.
-fn with_room(envoy: EnvoyConfig) -> EnvoyConfig {
-    envoy.edit(|bootstrap| {
-        let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0];
-        route["request_body_buffer_limit"] = (2 << 20).into();
-    })
 }
 
 /// 2 MB: what one worker's KV cache holds only if it is made large. Written by hand, as clients write it: of a message

@@ -5,10 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use warmroute::rng::Rng;
 use warmroute_harness::client::{Client, Socket};
-use warmroute_harness::config::{EnvoyConfig, http_manager};
 
 use crate::format_samples::{FORMATS, Format, check_arrival, digest};
-use crate::world::World;
+use crate::world::{World, with_room};
 
 /// The lengths, bytes: less than one block of a prompt's hashes and a bit; more than the plugin reads; and what a
 /// conversation with images has.
@@ -27,14 +26,6 @@ enum Framing {
     Chunked,
     /// Its length announced, and sent only when the gateway gives leave.
     Expect,
-}
-
-/// See `request_body_buffer_limit` in `envoy/minimal.yaml`.
-fn with_room(envoy: EnvoyConfig) -> EnvoyConfig {
-    envoy.edit(|bootstrap| {
-        let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0];
-        route["request_body_buffer_limit"] = (2 << 20).into();
-    })
 }
 
 /// Short pieces, so that each character, escape and key is cut somewhere; longer ones of what is long.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::world::{CHAT, World, chat, reason_of};
+use crate::world::{CHAT, World, chat, reason_of, with_room};
 
 /// Resident memory of Envoy, MB.
 fn resident_mb(world: &World) -> Result<u64> {
@@ -36,7 +36,7 @@ async fn flood(world: &World, name: &str, count: usize, bytes: usize) -> Result<
 #[tokio::test]
 async fn a_flood_takes_the_memory_that_it_is_given_and_conversations_go_on() -> Result<()> {
     let plugin = json!({ "policy": "hybrid", "responseHeaders": true, "request": { "scanBytesMax": 65_536 } });
-    let world = World::of(2).plugin(plugin).start().await?;
+    let world = World::of(2).plugin(plugin).envoy(with_room).start().await?;
     let client = world.client();
     let mine = chat(&"All that we spoke of. ".repeat(100), &["where were we?"]);
     client.post_json(CHAT, &mine).await?;

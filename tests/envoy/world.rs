@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use warmroute_harness::client::{Client, Reply};
-use warmroute_harness::config::{EnvoyConfig, POLL_CLUSTER, WORKER_CLUSTER};
+use warmroute_harness::config::{EnvoyConfig, POLL_CLUSTER, WORKER_CLUSTER, http_manager};
 use warmroute_harness::envoy::Envoy;
 use worker_sim::{RequestRecord, SimConfig, StatsSnapshot, Timing, WorkerSim};
 
@@ -211,6 +211,16 @@ pub(crate) fn chat(system: &str, turns: &[&str]) -> Value {
     let turns = turns.map(|(content, role)| json!({ "role": role, "content": content }));
     let messages: Vec<Value> = std::iter::once(json!({ "role": "system", "content": system })).chain(turns).collect();
     json!({ "model": "sim", "max_tokens": 4, "messages": messages })
+}
+
+/// What a route of large bodies needs. Envoy asks the plugin only after it has put a new piece to the buffered ones, so
+/// its limit must have room for what the plugin waits for and a whole read of the connection; the default is just the
+/// connection's limit, and then a body that begins slowly and goes on fast is answered 413.
+pub(crate) fn with_room(envoy: EnvoyConfig) -> EnvoyConfig {
+    envoy.edit(|bootstrap| {
+        let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0];
+        route["request_body_buffer_limit"] = (2 << 20).into();
+    })
 }
 
 fn gauge_name(name: &str) -> String {

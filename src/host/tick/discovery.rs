@@ -59,11 +59,15 @@ impl Plugin {
             Some(Err(error)) => return self.note_failed(&error),
             None => return self.note_failed(&"no answer with status 200"),
         };
-        if std::mem::take(&mut self.troubles.is_failing) {
-            log::info!("discovery works again");
-        }
         if found.iter().any(Option::is_some) {
             self.stats.count(Stat::DiscoveriesSucceeded);
+            if std::mem::take(&mut self.troubles.is_failing) {
+                log::info!("discovery works again");
+            }
+        } else {
+            self.note_failed(
+                &"the page has none of the pools' clusters: does discovery.cluster lead to Envoy's admin endpoint?",
+            );
         }
         let now = abi::now();
         for (&pool, found) in pools.iter().zip(&found) {
@@ -93,11 +97,15 @@ impl Plugin {
         }
         self.stats.add(Stat::WorkersAdded, changes.added);
         self.stats.add(Stat::WorkersRemoved, changes.removed);
-        let left_out = changes.left_out.saturating_add(u32::try_from(cluster.left_out).unwrap_or(u32::MAX));
-        if let Some(known) = self.troubles.left_out.get_mut(pool).filter(|known| **known != left_out) {
-            *known = left_out;
-            log::warn!("pool {}: {left_out} endpoints of its cluster have no place", state.cluster());
-        }
+        self.note_left_out(pool, changes.left_out.saturating_add(u32::try_from(cluster.left_out).unwrap_or(u32::MAX)));
+    }
+
+    /// So many workers of a pool have no row in the fleet page, and get no requests.
+    pub(super) fn note_left_out(&mut self, pool: usize, left_out: u32) {
+        let Some(known) = self.troubles.left_out.get_mut(pool).filter(|known| **known != left_out) else { return };
+        *known = left_out;
+        let name = self.router.pool(pool).map(|pool| pool.cluster()).unwrap_or_default();
+        log::warn!("pool {name}: {left_out} workers have no place and get no requests");
     }
 
     fn note_missing(&mut self, pool: usize, is_missing: bool) {

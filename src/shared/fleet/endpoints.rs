@@ -2,7 +2,7 @@
 
 use super::{Fleet, FleetWorker};
 use crate::time::Timestamp;
-use crate::worker::{Endpoint, Standing, WORKERS_MAX};
+use crate::worker::{Endpoint, Standing};
 
 /// What [`Fleet::take_in_endpoints`] has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl Fleet {
             return changes;
         }
         for (endpoint, _) in endpoints.iter().zip(has_row).filter(|(_, has_row)| !has_row) {
-            let Some(worker) = self.row_for_newcomer(&endpoint.address, now) else {
+            let id = if self.add(&endpoint.address, now) { self.find(&endpoint.address) } else { None };
+            let Some(worker) = id.and_then(|id| self.workers.get_mut(usize::from(id.0))) else {
                 changes.left_out += 1;
                 continue;
             };
@@ -89,21 +90,6 @@ impl Fleet {
         for worker in &mut self.workers {
             (worker.standing, worker.priority, worker.name_hash) = (Standing::Untold, 0, None);
         }
-    }
-
-    /// A row for an address that has none. Where the page is full the one that left the cluster first gives way: its last
-    /// requests then count at the newcomer until they end, but where pods come under new addresses with each roll-out, those
-    /// that are there must not wait for those that were.
-    fn row_for_newcomer(&mut self, address: &str, now: Timestamp) -> Option<&mut FleetWorker> {
-        if self.add(address, now) {
-            let id = self.find(address)?;
-            return self.workers.get_mut(usize::from(id.0));
-        }
-        debug_assert!(self.workers.len() >= WORKERS_MAX, "there is room until the page is full");
-        let gone = self.workers.iter_mut().filter(|worker| worker.standing == Standing::Gone);
-        let worker = gone.min_by_key(|worker| worker.seen_at)?;
-        worker.begin_anew(address, now);
-        Some(worker)
     }
 }
 

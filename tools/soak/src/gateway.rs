@@ -15,6 +15,7 @@ use warmroute_harness::envoy::Envoy;
 use crate::membership::{EndpointFile, Membership, admin_cluster, plugin_config};
 use crate::options::Options;
 use crate::relay::{Passing, Relay};
+use crate::watch::workers_gauge;
 
 /// After it an attempt that hangs is tried elsewhere. Far longer than the engines take to begin an answer.
 const PER_TRY_TIMEOUT_MS: u64 = 2_000;
@@ -68,6 +69,12 @@ impl Gateway {
         let gateway = Self { envoy, membership, endpoints, relay, wanted: Mutex::new(wanted) };
         gateway.restore_admin()?;
         Ok(gateway)
+    }
+
+    /// Whether the plugin knows as many workers as Envoy was told.
+    pub(crate) async fn knows_its_workers(&self) -> bool {
+        let wanted = self.wanted.lock().await.workers.len() as u64;
+        self.envoy.stats().await.is_ok_and(|stats| stats.get(&workers_gauge()) == Some(&wanted))
     }
 
     /// One worker more.

@@ -29,6 +29,7 @@ pub mod report;
 mod tally;
 pub mod watch;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +78,7 @@ pub async fn run(options: &Options, progress: fn(&str)) -> Result<Report> {
     let workers = workers.into_iter().map(Mutex::new).collect();
     let chaos = Arc::new(Chaos { gateway: Arc::clone(&gateway), journal: Arc::clone(&journal), workers });
 
+    wait_workers(&gateway, &journal).await;
     let watch = Watch::start(&gateway, &journal, &tally, progress);
     let load = Load::start(options.clients, options.seed, gateway.envoy.address(), &journal, &tally);
     let (mut lulls, mut by_clients, mut warm) = (0, ByClients::default(), Warm::default());
@@ -101,6 +103,7 @@ pub async fn run(options: &Options, progress: fn(&str)) -> Result<Report> {
     if !memory.is_flat() {
         journal.violated(format!("memory grew by {:.0} MB after the warm-up", memory.growth_mb()));
     }
+    check_counters(options, &journal, &seen.counters);
     let (violations_total, violations) = journal.violations();
     Ok(Report {
         options: options.clone(),
@@ -132,6 +135,37 @@ async fn lull(load: &Load, gateway: &Gateway, journal: &Journal) {
         sleep(LOOK_INTERVAL).await;
         inflight = gateway.envoy.stats().await.ok().and_then(|stats| stats.get(&inflight_gauge()).copied());
         in_a_row = if inflight == Some(0) { in_a_row + 1 } else { 0 };
+    }
+    wait_workers(gateway, journal).await;
+}
+
+/// Waits until the plugin knows the workers that Envoy has: whatever came and went, and was not told meanwhile.
+async fn wait_workers(gateway: &Gateway, journal: &Journal) {
+    let deadline = Instant::now() + SETTLE_MAX;
+    while !gateway.knows_its_workers().await {
+        if Instant::now() > deadline {
+            journal.violated(format!("the plugin knows other workers than Envoy has, for {SETTLE_MAX:?}"));
+            return;
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// What must not have happened at all; and what must have, where workers are discovered: Envoy itself passes over those that
+/// are gone, so that a plugin which learns nothing more would lose no request.
+fn check_counters(options: &Options, journal: &Journal, counters: &BTreeMap<String, u64>) {
+    let count = |name: &str| counters.get(name).copied().unwrap_or_default();
+    for name in ["unrouted_no_workers_total", "page_newer_total"] {
+        if count(name) > 0 {
+            journal.violated(format!("{name} is {}", count(name)));
+        }
+    }
+    let scaled = FAULTS.iter().filter(|fault| matches!(fault.inject, Inject::ScaleUp | Inject::ScaleDown));
+    let scaled: u64 = scaled.map(|fault| journal.count(fault.name).injected).sum();
+    for name in ["workers_added_total", "workers_removed_total"] {
+        if !options.listed && scaled > 0 && count(name) == 0 {
+            journal.violated(format!("the pool changed {scaled} times, and {name} is 0"));
+        }
     }
 }
 

@@ -195,6 +195,11 @@ pub(crate) fn inflight_gauge() -> String {
     format!("{PREFIX}pool.{WORKER_CLUSTER}.inflight_requests")
 }
 
+/// The gauge of the pool's workers.
+pub(crate) fn workers_gauge() -> String {
+    format!("{PREFIX}pool.{WORKER_CLUSTER}.workers")
+}
+
 /// A process's memory that is in RAM now.
 fn resident_mb(process_id: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{process_id}/status"))?;
