@@ -120,6 +120,16 @@ async fn the_workers_are_those_of_the_cluster() -> Result<()> {
     assert_eq!(world.count("workers_added_total").await?, 3);
     assert_eq!(world.count("answered_first_pick_total").await?, 12);
     assert_eq!(world.count("discoveries_failed_total").await?, 0);
+
+    // Envoy itself passes over whom it does not have: so the picks are looked at, and not only who is asked.
+    eds.put_workers(others(&world, 1))?;
+    wait_workers(&world, 2).await?;
+    let gone = addresses(&world)[1].to_string();
+    for _ in 0..12 {
+        let reply = ask(&world, &chat("s", &["hello"])).await?;
+        let picks = reply.header("x-warmroute-picks").context("no picks are told")?;
+        assert!(!picks.contains(&gone) && picks.contains(','), "{gone} is among {picks}");
+    }
     world.end().await
 }
 
