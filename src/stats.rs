@@ -92,7 +92,7 @@ stats! {
     DirectedIgnored Counter "warmroute_directed_ignored_total" "trusted requests whose wish could not be fulfilled and was ignored (`directRouting: soft`)"
     DirectedRefused Counter "warmroute_directed_refused_total" "trusted requests whose wish could not be fulfilled and that were answered 503 (`directRouting: strict`)"
     HintsRemoved Counter "warmroute_hints_removed_total" "requests that are not trusted and said where to go: that was removed"
-    HintsUnread Counter "warmroute_hints_unread_total" "requests that are not trusted, to a pool that may run NVIDIA Dynamo, whose body was not read to its end (longer than `request.scanBytesMax`, or compressed): what it may say in `nvext` of where to go is still there"
+    HintsUnread Counter "warmroute_hints_unread_total" "requests whose body was not read to its end (longer than `request.scanBytesMax`, compressed, no JSON, for a policy or on a path that needs no body), so that it may say where to go: of those that are not trusted, to a pool that may run NVIDIA Dynamo, what it says in `nvext` is still there; of those that are trusted and said nothing in headers, it was not heard"
     LayoutChanges Counter "warmroute_layout_changes_total" "times that the plugin began with shared pages of another layout than the one used before: the caches are learned anew"
     LeaseTaken Counter "warmroute_lease_taken_total" "times that a VM became the one that polls a pool"
     PageConflicts Counter "warmroute_page_conflicts_total" "writes of a shared page given up because other VMs were faster; the next write mends it"

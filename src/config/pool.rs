@@ -148,7 +148,7 @@ fn read_engine(section: &mut Section<'_>) -> Engine {
         "engine",
         &names,
         AUTO,
-        "what the workers run, which says how their metrics are called. auto: whichever a page shows. none: nothing is scraped, only the gateway's own in-flight counts tell the load",
+        "what the workers run, which says how their metrics are called. auto: whichever a page shows. none: nothing is scraped, only the gateway's own in-flight counts tell the load. Where NVIDIA Dynamo's frontend is behind, say dynamo: then bodies are read whatever the policy, and what strangers say of their worker in `nvext` is removed; with auto and a policy that needs no body it is only counted that it may be there (`warmroute_hints_unread_total`)",
     );
     match DIALECTS.iter().find(|dialect| dialect.name == name) {
         Some(dialect) => Engine::Known(dialect),

@@ -114,7 +114,7 @@ pub(super) fn read_direct_mode(section: &mut Section<'_>) -> DirectMode {
         "directRouting",
         &["soft", "strict"],
         "soft",
-        "what becomes of a trusted request that names its worker, or the workers it may go to, where that cannot be done: the policy decides as if nothing had been said, or the request is answered 503 with the reason. What requests say that are not trusted is removed",
+        "what becomes of a trusted request that names its worker, or the workers it may go to, where that cannot be done: the policy decides as if nothing had been said, or the request is answered 503 with the reason. What requests say that are not trusted is removed. What is said in a body counts only within `request.scanBytesMax` and uncompressed; else it is decided as if nothing had been said, in either mode, and counted (`warmroute_hints_unread_total`)",
     ) {
         "strict" => DirectMode::Strict,
         _ => DirectMode::Soft,

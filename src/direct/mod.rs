@@ -4,6 +4,7 @@
 //! [`Directions`] is what a trusted hop says, understood; the pool finds the workers that are meant, and [`Wish`] tells what
 //! came of it.
 
+mod body;
 mod directions;
 mod dynamo;
 mod gateway_api;
@@ -13,8 +14,8 @@ mod warmroute;
 #[cfg(test)]
 mod tests;
 
+pub use body::BODY_HINTS;
 pub use directions::{Directions, PINS_MAX, Pin, name_hash};
-pub use dynamo::BODY_HINTS;
 pub use gateway_api::{DESTINATION_HEADER, SUBSET_METADATA};
 
 use crate::config::DirectMode;

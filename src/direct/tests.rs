@@ -189,9 +189,51 @@ fn the_body_counts_where_no_header_says_more() {
     ];
     for Case { headers, extension, pins, rank, is_malformed } in cases {
         let mut got = directions(headers);
-        got.add_body(format!(r#"{{"model":"m","nvext":{extension},"messages":[]}}"#).as_bytes(), false);
+        got.add_body(format!(r#"{{"model":"m","nvext":{extension},"messages":[]}}"#).as_bytes());
         assert_eq!((got.pins, got.rank, got.is_malformed), (pins, rank, is_malformed), "{extension}");
     }
+}
+
+#[test]
+fn a_rank_in_the_engines_own_words_counts_as_one() {
+    let cases: &[(&[(&str, &str)], &str, Option<u32>, bool)] = &[
+        (&[], r#"{"routed_dp_rank":3}"#, Some(3), false),
+        (&[], r#"{"data_parallel_rank":3,"a":[]}"#, Some(3), false),
+        (&[], r#"{"data_parallel_rank":3,"routed_dp_rank":4}"#, Some(4), false),
+        (&[], r#"{"routed_dp_rank":null,"data_parallel_rank":3}"#, Some(3), false),
+        (&[], r#"{"routed_dp_rank":3,"nvext":{"dp_rank":5,"routed_dp_rank":6}}"#, Some(5), false),
+        (&[("x-data-parallel-rank", "1")], r#"{"routed_dp_rank":3}"#, Some(1), false),
+        (&[], r#"{"dp_rank":3,"bootstrap_room":7,"kv_transfer_params":{"routed_dp_rank":1}}"#, None, false),
+        (&[], r#"{"routed_dp_rank":[3]}"#, None, true),
+        (&[], r#"{"routed_dp_rank":3"#, None, true),
+    ];
+    for (headers, body, rank, is_malformed) in cases {
+        let mut got = directions(headers);
+        got.add_body(body.as_bytes());
+        assert_eq!((got.rank, got.is_malformed, got.pins.len()), (*rank, *is_malformed, 0), "{body}");
+    }
+}
+
+#[test]
+fn wherever_a_body_is_cut_no_other_worker_is_read_than_it_names() {
+    for members in [
+        r#""decode_worker_id":702,"dp_rank":13"#,
+        r#""backend_instance_id":11,"decode_worker_id":702,"dp_rank":13"#,
+        r#""dp_rank":1,"decode_worker_id":70,"dp_rank":13,"decode_worker_id":702"#,
+    ] {
+        let body = format!(r#"{{"model":"m","nvext":{{{members}}},"messages":[]}}"#);
+        for cut in 0..=body.len() {
+            let mut got = Directions::default();
+            got.add_body(&body.as_bytes()[..cut]);
+            let is_whole = cut >= body.find("}").unwrap() + 1;
+            let want = if is_whole { (vec![name("702")], Some(13)) } else { (vec![], None) };
+            assert_eq!((got.pins, got.rank), want, "{}", &body[..cut]);
+            assert!(!is_whole || !got.is_malformed);
+        }
+    }
+    let mut got = Directions::default();
+    got.add_body(br#"{"routed_dp_rank":1"#);
+    assert!(got.is_malformed && got.rank.is_none());
 }
 
 #[test]
@@ -224,7 +266,7 @@ fn whatever_comes_is_read_within_bounds() {
         }
         let (mut got, contradicted) = Directions::of_headers(Headers::new(&bytes), "");
         let body: String = (0..draw(12)).map(|_| pieces[draw(pieces.len())]).collect();
-        got.add_body(format!(r#"{{"nvext":{{"decode_worker_id":{body},"dp_rank":{body}}}"#).as_bytes(), draw(2) == 0);
+        got.add_body(format!(r#"{{"nvext":{{"decode_worker_id":{body},"dp_rank":{body}}}"#).as_bytes());
         got.add_subset_metadata(&bytes);
         assert!(got.pins.len() <= PINS_MAX, "seed {seed}");
         assert!(contradicted.is_empty() || headers.len() > 1 || bytes != serialized(&headers), "seed {seed}");

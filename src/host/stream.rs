@@ -145,7 +145,7 @@ impl Stream {
         }
         self.ask.session = seen.session(plugin.router.config());
         let Some(api) = api(&seen, &plugin) else {
-            self.route_other(&mut plugin);
+            self.route_other(&mut plugin, !is_end && seen.method == Some(b"POST"));
             return Action::Continue;
         };
         self.is_response = api == Api::Responses;
@@ -163,10 +163,12 @@ impl Stream {
         }
         if is_encoded {
             plugin.stats.count(Stat::BodyEncoded);
-            self.note_unread(&plugin);
             model::forward(&plugin, None);
         }
         if is_end || is_encoded || !self.wants_body(&plugin) {
+            if !is_end {
+                self.note_unread(&plugin);
+            }
             self.ask.prompt_bytes = announced_bytes().unwrap_or_default();
             let started_ns = abi::now().as_ns();
             self.decide(&mut plugin, started_ns);
@@ -269,10 +271,12 @@ impl Stream {
         plugin.stats.record(Stat::BodyBytes, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         if is_truncated {
             plugin.stats.count(Stat::BodyTruncated);
-            self.note_unread(plugin);
         }
-        if reading.as_ref().is_ok_and(|reading| reading.has_extension) {
-            self.take_extension(plugin, &bytes, is_truncated, is_whole);
+        if reading.as_ref().is_ok_and(|reading| reading.has_hints) {
+            self.take_body_hints(plugin, &bytes);
+        }
+        if is_truncated || reading.as_ref().is_err_and(|error| *error != ParseError::Empty) {
+            self.note_unread(plugin);
         }
         model::forward(plugin, reading.as_ref().ok());
         match reading {

@@ -52,7 +52,7 @@ pub use headers::Headers;
 #[cfg(test)]
 pub(crate) use headers::tests::serialized;
 pub use text::Text;
-pub use within::{each_member_within, wipe_members_within};
+pub use within::{HintKeys, each_member, wipe_hints};
 
 use std::ops::Range;
 
@@ -85,8 +85,8 @@ pub struct InferenceRequest<'a> {
     /// Whether the server is to keep its response, as that of the responses API: all are kept but those with `"store": false`.
     /// True where the body is cut before that is known.
     pub keeps_response: bool,
-    /// Whether it has a member [`EXTENSION_KEY`], whole or cut.
-    pub has_extension: bool,
+    /// Whether it has a member [`EXTENSION_KEY`] or one of the [`ENGINE_KEYS`], whole or cut.
+    pub has_hints: bool,
     /// Whether only the body's first bytes were there to be read.
     pub is_truncated: bool,
     /// The object's end was not seen: members may yet come.
@@ -100,6 +100,22 @@ pub struct InferenceRequest<'a> {
 
 /// The member at the top of a body in which NVIDIA Dynamo's clients say more, of its worker too.
 pub const EXTENSION_KEY: &[u8] = b"nvext";
+
+/// The members at the top of a body by which routers tell an engine to which of its ranks a request goes, and from where its
+/// KV cache comes: SGLang's, and vLLM's last.
+///
+/// Source: SGLang, `python/sglang/srt/managers/io_struct.py` (`GenerateReqInput`) and `entrypoints/openai/protocol.py`, where
+/// `data_parallel_rank` is the older name of `routed_dp_rank`; vLLM, `vllm/entrypoints/openai/*/protocol.py`.
+pub const ENGINE_KEYS: &[&[u8]] = &[
+    b"routed_dp_rank",
+    b"data_parallel_rank",
+    b"disagg_prefill_dp_rank",
+    b"bootstrap_host",
+    b"bootstrap_port",
+    b"bootstrap_room",
+    b"bootstrap_pair_key",
+    b"kv_transfer_params",
+];
 
 /// Finds in `body` what is needed to route it.
 ///
@@ -220,7 +236,7 @@ struct Members<'a> {
     stream: Option<Value<'a>>,
     stream_options: Option<Value<'a>>,
     store: Option<Value<'a>>,
-    has_extension: bool,
+    has_hints: bool,
     prompt: Prompt<'a>,
 }
 
@@ -235,7 +251,7 @@ impl<'a> Members<'a> {
             stream: None,
             stream_options: None,
             store: None,
-            has_extension: false,
+            has_hints: false,
             prompt: Prompt::empty(api),
         }
     }
@@ -254,13 +270,12 @@ impl<'a> Members<'a> {
             b"cache_salt" => &mut self.cache_salt,
             b"extra_key" => &mut self.extra_key,
             b"lora_path" => &mut self.lora_path,
-            EXTENSION_KEY => {
-                self.has_extension = true;
-                return;
-            }
             key => match self.prompt.member(key) {
                 Some(member) => member,
-                None => return,
+                None => {
+                    self.has_hints |= key == EXTENSION_KEY || ENGINE_KEYS.contains(&key);
+                    return;
+                }
             },
         };
         *member = Some(value);
@@ -292,7 +307,7 @@ impl<'a> Members<'a> {
             previous_response: self.prompt.previous_response(),
             tells_usage: is_truncated || self.prompt.tells_usage(stream),
             keeps_response: self.store.is_none_or(|store| store.raw != b"false"),
-            has_extension: self.has_extension,
+            has_hints: self.has_hints,
             is_truncated,
             is_open,
             more_salt,

@@ -40,8 +40,8 @@ pub struct Reading {
     pub tells_usage: bool,
     /// See [`crate::request::InferenceRequest::keeps_response`].
     pub keeps_response: bool,
-    /// See [`crate::request::InferenceRequest::has_extension`].
-    pub has_extension: bool,
+    /// See [`crate::request::InferenceRequest::has_hints`].
+    pub has_hints: bool,
     /// The model that it is forwarded for; `None` if the body names none, or where neither aliases nor a header for the
     /// route are configured.
     pub model: Option<Model>,
@@ -101,7 +101,7 @@ impl Router {
             previous: request.previous_response.and_then(|name| response_hash(&name.decoded())),
             tells_usage: request.tells_usage,
             keeps_response: request.keeps_response,
-            has_extension: request.has_extension,
+            has_hints: request.has_hints,
             model,
         })
     }

@@ -5,7 +5,7 @@ use super::headers::announced_bytes;
 use crate::direct::{BODY_HINTS, Directions, SUBSET_METADATA};
 use crate::host::abi::{self, Buffer, HeaderMap};
 use crate::host::plugin::Plugin;
-use crate::request::{EXTENSION_KEY, Headers, wipe_members_within};
+use crate::request::{Headers, wipe_hints};
 use crate::router::session_hash;
 use crate::stats::Stat;
 use crate::trust::says_yes;
@@ -51,41 +51,47 @@ impl Stream {
         self.ask.directions = Some(directions).filter(|directions| !directions.is_empty()).map(Box::new);
     }
 
-    /// The body has a member in which its worker may be named: that is noted, or wiped out of it.
-    pub(super) fn take_extension(&mut self, plugin: &Plugin, bytes: &[u8], is_truncated: bool, is_whole: bool) {
+    /// The body has members that may say where it goes: that is noted, or wiped out of it.
+    pub(super) fn take_body_hints(&mut self, plugin: &Plugin, bytes: &[u8]) {
         if self.is_trusted {
             let mut directions = self.ask.directions.take().unwrap_or_default();
-            directions.add_body(bytes, is_truncated);
+            directions.add_body(bytes);
             self.ask.directions = Some(directions).filter(|directions| !directions.is_empty());
             return;
         }
         // More may be buffered than was read, and only all of it can be replaced.
         let Some(mut buffered) = abi::buffer(Buffer::RequestBody, usize::MAX >> 1) else { return };
-        let (members, _) = wipe_members_within(&mut buffered, EXTENSION_KEY, BODY_HINTS, !is_whole);
+        let (members, _) = wipe_hints(&mut buffered, &BODY_HINTS);
         if members > 0 && abi::replace_buffer(Buffer::RequestBody, &buffered) {
             self.note_removed(plugin);
         }
     }
 
-    /// Counts a stranger's body of which not all could be looked at, where that matters.
+    /// Counts a body of which not all was looked at, where that matters: where a stranger's may choose a worker of NVIDIA
+    /// Dynamo, and where a trusted hop's may have said more than its headers did.
     pub(super) fn note_unread(&self, plugin: &Plugin) {
         let engine = plugin.router.config().pools.get(self.ask.pool).map(|pool| pool.engine);
         let may_be_dynamo = engine.is_some_and(|engine| engine.is_dynamo() != Some(false));
-        if !self.is_trusted && may_be_dynamo {
+        if if self.is_trusted { self.ask.directions.is_none() } else { may_be_dynamo } {
             plugin.stats.count(Stat::HintsUnread);
         }
     }
 
     /// A request that no format reads: it is not looked at, but may be sent where the load is least, or where a trusted hop
-    /// says.
-    pub(super) fn route_other(&mut self, plugin: &mut Plugin) {
+    /// says. `has_body` = it is one that may have hints in its body.
+    pub(super) fn route_other(&mut self, plugin: &mut Plugin, has_body: bool) {
         let policy = plugin.router.config().other_policy;
-        if policy.is_none() && self.hints.is_empty() {
+        let may_be_led = policy.is_some() || !self.hints.is_empty();
+        if !may_be_led && !has_body {
             return;
         }
         let Some(route) = self.find_pool(plugin, None) else { return };
         self.take_hints(plugin, route.is_told);
-        if policy.is_none() && self.ask.directions.is_none() {
+        if has_body {
+            self.ask.pool = route.pool;
+            self.note_unread(plugin);
+        }
+        if !may_be_led || (policy.is_none() && self.ask.directions.is_none()) {
             return;
         }
         self.enter(plugin, route);

@@ -116,6 +116,28 @@ async fn a_stranger_s_words_in_the_body_are_wiped_and_no_other_byte_changes() ->
 }
 
 #[tokio::test]
+async fn an_extension_that_is_an_array_and_the_engines_own_members_are_wiped_too() -> Result<()> {
+    let world = numbered("strict", json!({ "policy": "hybrid" })).await?;
+    let cases: &[(&str, &str)] = &[
+        ("[null,null,null,702]", r#","nvext" : [null,null,null,702]"#),
+        ("[7]", r#","nvext" : [7]"#),
+        (r#"{},"data_parallel_rank":1"#, r#","data_parallel_rank":1"#),
+        (r#"{},"kv_transfer_params":{"remote_host":"a"}"#, r#","kv_transfer_params":{"remote_host":"a"}"#),
+    ];
+    for (extension, wiped) in cases {
+        let content = content(extension);
+        let want = without(&content, &[wiped]);
+        let reply = world.client().post(CHAT, &[], content.clone()).await?;
+        assert_eq!(last(&world, server(&world, &reply)?)?, (hash(&want), want.len()), "{extension}");
+        let reply = world.client().post(CHAT, &[SECRET, ("x-worker-instance-id", "701")], content.clone()).await?;
+        assert_eq!(server(&world, &reply)?, 1, "{extension}");
+        assert_eq!(last(&world, 1)?, (hash(&content), content.len()), "a trusted hop's goes on: {extension}");
+    }
+    assert_eq!(world.count("hints_removed_total").await?, cases.len() as u64);
+    world.end().await
+}
+
+#[tokio::test]
 async fn it_is_wiped_out_of_a_body_in_pieces_and_of_unknown_length() -> Result<()> {
     let world = numbered("strict", json!({ "policy": "hybrid" })).await?;
     let content = content(r#"{"a":1,"decode_worker_id":702}"#);
@@ -156,5 +178,33 @@ async fn what_cannot_be_looked_at_is_counted() -> Result<()> {
     let reply = world.client().post(CHAT, &[], content).await?;
     server(&world, &reply)?;
     assert_eq!(world.count("hints_unread_total").await?, 2);
+    world.end().await
+}
+
+#[tokio::test]
+async fn bodies_that_nobody_reads_are_counted_where_they_may_name_a_worker() -> Result<()> {
+    // A policy that needs no body, and workers of which it is not said what they run.
+    let mut world = numbered("soft", json!({ "policy": "round-robin" })).await?;
+    let mut want = 0;
+    let other = "/v1/audio/speech";
+    for (engine, path, headers, is_counted) in [
+        ("auto", CHAT, vec![], true),
+        ("auto", other, vec![], true),
+        ("auto", CHAT, vec![SECRET, ("content-encoding", "gzip")], true),
+        ("auto", CHAT, vec![SECRET, ("content-encoding", "gzip"), ("x-worker-instance-id", "701")], false),
+        ("auto", CHAT, vec![SECRET], false),
+        ("dynamo", CHAT, vec![], false),
+        ("dynamo", other, vec![], true),
+        ("vllm", CHAT, vec![], false),
+        ("vllm", other, vec![], false),
+    ] {
+        world.plugin["pools"][0]["engine"] = engine.into();
+        assert!(world.envoy.apply_plugin_config(&world.plugin).await?);
+        let _ = world.client().post(path, &headers, content("{}")).await?;
+        want += u64::from(is_counted);
+        assert_eq!(world.count("hints_unread_total").await?, want, "{engine} {path} {headers:?}");
+    }
+    let _ = world.client().get(other).await?;
+    assert_eq!(world.count("hints_unread_total").await?, want);
     world.end().await
 }
