@@ -41,7 +41,7 @@ struct Header {
     uncached_tokens: F32,
 }
 
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Row {
     generation: U32,
@@ -195,8 +195,13 @@ impl LearnedPage {
     /// What was learned of the worker in its present generation.
     #[must_use]
     pub fn worker(&self, id: WorkerId, generation: u32) -> LearnedWorker {
-        let row = self.rows().get(usize::from(id.0)).filter(|row| row.generation.get() == generation);
-        row.map(Row::learned).unwrap_or_default()
+        self.rows_by_worker().get(usize::from(id.0), generation)
+    }
+
+    /// What was learned of many workers: the page is opened once for all of them.
+    #[must_use]
+    pub fn rows_by_worker(&self) -> LearnedRows<'_> {
+        LearnedRows(self.rows())
     }
 
     /// Whether any worker is ejected, or was and may be being tried.
@@ -251,6 +256,19 @@ const NO_GENERATION: u32 = u32::MAX;
 const fn is_later(generation: u32, than: u32) -> bool {
     let lives = generation.wrapping_sub(than);
     0 < lives && lives <= u32::MAX / 2
+}
+
+/// What was learned of each worker.
+#[derive(Clone, Copy, Debug)]
+pub struct LearnedRows<'p>(&'p [Row]);
+
+impl LearnedRows<'_> {
+    /// What was learned of the worker with the number `id` in one generation.
+    #[must_use]
+    pub fn get(&self, id: usize, generation: u32) -> LearnedWorker {
+        let row = self.0.get(id).filter(|row| row.generation.get() == generation);
+        row.map(Row::learned).unwrap_or_default()
+    }
 }
 
 impl Row {
