@@ -11,7 +11,7 @@ use crate::direct::Outcome;
 use crate::index::Recorded;
 use crate::pool::Pool;
 use crate::prefix::BlockHash;
-use crate::schedule::Decision;
+use crate::schedule::{Decision, PICKS_MAX};
 use crate::shared::inflight::Held;
 use crate::time::Timestamp;
 use crate::worker::{AdapterHash, WorkerId};
@@ -59,6 +59,8 @@ pub struct PromptSize {
 pub struct Credit {
     /// The worker.
     pub worker: WorkerId,
+    /// In which life it was sent the prompt.
+    pub generation: u32,
     /// Bytes of the prompt that it was believed to hold before the request.
     pub matched_bytes: u64,
     /// What was recorded there before.
@@ -67,12 +69,23 @@ pub struct Credit {
     pub spans: u32,
 }
 
+/// Where a request is counted.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    worker: WorkerId,
+    /// In which life it got the request.
+    generation: u32,
+    held: Held,
+}
+
 /// One request of a pool.
 #[derive(Debug, Default)]
 pub struct Exchange {
     decision: Option<Decision>,
+    /// In which life each pick was when it was decided.
+    generations: [u32; PICKS_MAX],
     /// Where it is counted, and as what. Taken when it ends.
-    counted: Option<(WorkerId, Held)>,
+    counted: Option<Counted>,
     prompt: PromptSize,
     decided_at: Timestamp,
     adapter: Option<AdapterHash>,
@@ -94,6 +107,9 @@ impl Exchange {
     /// The request is sent as `decision` says: counts it at the first pick.
     pub fn handle_decision(&mut self, pool: &mut Pool, decision: Decision) {
         self.decision = Some(decision);
+        for (generation, pick) in self.generations.iter_mut().zip(decision.picks.as_slice()) {
+            *generation = pool.generation(*pick);
+        }
         if let Some(worker) = decision.picks.first() {
             let uncached_tokens = self.prompt.tokens.saturating_sub(decision.matched_tokens).max(1);
             self.count_at(pool, worker, uncached_tokens);
@@ -110,7 +126,7 @@ impl Exchange {
             }
             Source::Host { .. } => return Answerer::Host,
         };
-        if self.counted.is_none_or(|(counted_at, _)| counted_at != worker) {
+        if self.counted.is_none_or(|counted| counted.worker != worker) {
             // What that worker holds of the prompt was not asked when the request was decided.
             self.count_at(pool, worker, self.prompt.tokens);
         }
@@ -127,7 +143,7 @@ impl Exchange {
         self.has_first_byte = true;
         // From now on the credit stays.
         self.blocks = Box::default();
-        let Some((worker, held)) = &mut self.counted else { return false };
+        let Some(Counted { worker, held, .. }) = &mut self.counted else { return false };
         let prefill = Held { prefilling: held.prefilling, prefill_tokens: held.prefill_tokens, ..Held::default() };
         held.subtract(prefill);
         pool.release(*worker, prefill);
@@ -136,7 +152,7 @@ impl Exchange {
 
     /// The request has ended. Returns whether it was still counted; a second call changes nothing.
     pub fn handle_end(&mut self, pool: &mut Pool) -> bool {
-        let Some((worker, held)) = self.counted.take() else { return false };
+        let Some(Counted { worker, held, .. }) = self.counted.take() else { return false };
         pool.release(worker, held);
         true
     }
@@ -161,7 +177,17 @@ impl Exchange {
     /// The worker where it is counted: that answers it, or is to.
     #[must_use]
     pub fn counted_at(&self) -> Option<WorkerId> {
-        self.counted.map(|(worker, _)| worker)
+        self.counted.map(|counted| counted.worker)
+    }
+
+    /// The life of `worker` to which the request was sent, as far as it was: what becomes of it says nothing of a later one, and
+    /// nothing of another worker that was given the row. `None` where nobody knows that it was sent there.
+    #[must_use]
+    pub fn generation_at(&self, worker: WorkerId) -> Option<u32> {
+        let picks = self.decision.map(|decision| decision.picks).unwrap_or_default();
+        let mut picked = picks.as_slice().iter().zip(&self.generations);
+        let of_pick = picked.find(|(pick, _)| **pick == worker).map(|(_, generation)| *generation);
+        of_pick.or_else(|| self.counted.filter(|counted| counted.worker == worker).map(|counted| counted.generation))
     }
 
     /// How long its prompt is.
@@ -224,14 +250,15 @@ impl Exchange {
     fn count_at(&mut self, pool: &mut Pool, worker: WorkerId, uncached_tokens: u32) {
         let mut held =
             Held { requests: 1, prefilling: 1, prefill_tokens: uncached_tokens, context_tokens: self.prompt.tokens };
-        if let Some((before, counted)) = self.counted.take() {
-            pool.release(before, counted);
-            if counted.prefilling == 0 {
-                held = counted;
+        if let Some(counted) = self.counted.take() {
+            pool.release(counted.worker, counted.held);
+            if counted.held.prefilling == 0 {
+                held = counted.held;
             }
         }
         pool.hold(worker, held);
-        self.counted = Some((worker, held));
+        let generation = self.generation_at(worker).unwrap_or_else(|| pool.generation(worker));
+        self.counted = Some(Counted { worker, generation, held });
     }
 }
 

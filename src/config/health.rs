@@ -37,7 +37,7 @@ pub(super) fn read_health(section: &mut Section<'_>) -> HealthConfig {
             "consecutiveFailures",
             default.consecutive_failures,
             1..=100,
-            "so many requests in a row that a worker failed (5xx but 501 and 505, reset, connection refused) eject it. 4xx, time-outs, clients that leave and answers of Envoy itself never count",
+            "so many requests in a row that a worker failed (5xx but 501 and 505, reset, connection refused) eject it. 4xx, time-outs, clients that leave and answers of Envoy itself never count, but for one case: where another worker serves the request in the end, those that were tried before it have failed it, whatever they answered. A route that retries 429, or that has a per_try_timeout, so makes a full worker look like one that fails",
         ),
         failure_percent: section.u32(
             "failurePercent",

@@ -8,8 +8,12 @@
 //! |---|---|
 //! | enough | the ready ones, of as many tiers as it takes |
 //! | fewer than `health.ejectedMaxPercent` leaves | those with one mark as well: rather the requests, or the checks, are what is broken |
-//! | none, and none has one mark only | all in service |
-//! | nobody is in service | those that drain, for Envoy would send the requests there too |
+//! | none, and none has one mark only | those that drain and have no mark, for Envoy would send the requests there too |
+//! | nobody drains without a mark either | all in service |
+//! | nobody is in service | those that drain: without a mark, else with one, else all |
+//!
+//! Of which tier a worker is says who is used first, and not who works: one that holds the response that a request continues,
+//! or that a trusted hop names, is asked whether it is *available*, which its tier is no part of.
 //!
 //! A worker that is not in Envoy's cluster is never one: Envoy would pass over it.
 
@@ -75,9 +79,9 @@ impl Fitness {
         (self.0 & (Self::TOLD_UNHEALTHY | Self::EJECTED)).count_ones()
     }
 
-    /// In service, without a mark, and not on trial.
+    /// Without a mark, and not on trial.
     const fn is_proven(self) -> bool {
-        !self.has(Self::TOLD_UNHEALTHY | Self::EJECTED | Self::ON_TRIAL | Self::DRAINING | Self::OUT)
+        !self.has(Self::TOLD_UNHEALTHY | Self::EJECTED | Self::ON_TRIAL)
     }
 }
 
@@ -101,38 +105,65 @@ impl Tier {
 /// How many workers of a pool stand how.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    pub(super) draining: u32,
+    pub(super) in_service: Marked,
+    pub(super) draining: Marked,
+    /// Of those in service.
     pub(super) ejected: u32,
-    pub(super) ready: u32,
-    in_service: u32,
-    with_one_mark: u32,
-    proven: u32,
     has_tiers: bool,
 }
 
+/// How many of some workers have which marks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marked {
+    pub(super) workers: u32,
+    pub(super) ready: u32,
+    with_one_mark: u32,
+    proven: u32,
+}
+
+impl Marked {
+    fn add(&mut self, fitness: Fitness) {
+        self.workers += 1;
+        self.ready += u32::from(fitness.marks() == 0);
+        self.with_one_mark += u32::from(fitness.marks() == 1);
+        self.proven += u32::from(fitness.is_proven());
+    }
+
+    /// The least marks that any of them has.
+    const fn marks_min(&self) -> u32 {
+        match (self.ready, self.with_one_mark) {
+            (1.., _) => 0,
+            (0, 1..) => 1,
+            (0, 0) => MARKS_MAX,
+        }
+    }
+}
+
+/// Told unhealthy, and ejected.
+const MARKS_MAX: u32 = 2;
+
 impl Tally {
     fn add_well(&mut self, workers: u32) {
-        self.in_service += workers;
-        self.ready += workers;
-        self.proven += workers;
+        self.in_service.workers += workers;
+        self.in_service.ready += workers;
+        self.in_service.proven += workers;
     }
 
     fn add(&mut self, fitness: Fitness) {
-        self.draining += u32::from(fitness.has(Fitness::DRAINING) && !fitness.has(Fitness::OUT));
-        if !fitness.is_in_service() {
+        if fitness.has(Fitness::OUT) {
             return;
         }
-        self.in_service += 1;
-        self.ready += u32::from(fitness.marks() == 0);
-        self.with_one_mark += u32::from(fitness.marks() == 1);
+        if fitness.has(Fitness::DRAINING) {
+            return self.draining.add(fitness);
+        }
+        self.in_service.add(fitness);
         self.ejected += u32::from(fitness.has(Fitness::EJECTED));
-        self.proven += u32::from(fitness.is_proven());
         self.has_tiers |= fitness.tier() != Tier::default();
     }
 }
 
 /// Who is let in among the candidates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Admission {
     /// Whether too few workers are ready, so that others are let in.
     pub(super) is_panic: bool,
@@ -147,25 +178,28 @@ pub(super) struct Admission {
 impl Admission {
     fn decide(fits: &[Fitness], tally: &Tally, ejected_percent_max: u32) -> Self {
         let left_percent = 100_u32.saturating_sub(ejected_percent_max);
-        let ready_min = tally.in_service.saturating_mul(left_percent).div_ceil(100).max(1);
-        let of_service = |marks_max| Self {
+        let Tally { in_service, draining, .. } = tally;
+        let ready_min = in_service.workers.saturating_mul(left_percent).div_ceil(100).max(1);
+        let all_with = |marks_max, among: &Marked| Self {
             is_panic: true,
             is_of_draining: false,
             marks_max,
             tier_max: Tier::LAST,
-            is_mixed: tally.proven > 0,
+            is_mixed: among.proven > 0 && (marks_max > 0 || among.proven < among.ready),
         };
-        if tally.in_service == 0 {
-            return Self { is_of_draining: true, ..of_service(2) };
+        let of_draining = |marks_max| Self { is_of_draining: true, ..all_with(marks_max, draining) };
+        if in_service.workers == 0 {
+            return of_draining(draining.marks_min());
         }
-        if tally.ready < ready_min && tally.with_one_mark > 0 {
-            return of_service(1);
+        if in_service.ready < ready_min && in_service.with_one_mark > 0 {
+            return all_with(1, in_service);
         }
-        if tally.ready == 0 {
-            return of_service(2);
+        if in_service.ready == 0 {
+            // What fails its requests and its checks comes last of all that may still work.
+            return if draining.ready > 0 { of_draining(0) } else { all_with(MARKS_MAX, in_service) };
         }
         let tier_max = if tally.has_tiers { last_tier(fits) } else { Tier::LAST };
-        Self { is_panic: false, tier_max, is_mixed: tally.proven < tally.ready, ..of_service(0) }
+        Self { is_panic: false, tier_max, ..all_with(0, in_service) }
     }
 
     pub(super) fn admits(&self, fitness: Fitness) -> bool {
@@ -173,8 +207,18 @@ impl Admission {
         if fitness == Fitness::WELL {
             return true;
         }
-        let takes_part = if self.is_of_draining { !fitness.has(Fitness::OUT) } else { fitness.is_in_service() };
-        takes_part && fitness.marks() <= self.marks_max && fitness.tier() <= self.tier_max
+        self.is_available(fitness) && fitness.tier() <= self.tier_max
+    }
+
+    /// Whether one may get requests at all, whoever else is used first.
+    pub(super) fn is_available(&self, fitness: Fitness) -> bool {
+        let takes_part = !fitness.has(Fitness::OUT) && fitness.has(Fitness::DRAINING) == self.is_of_draining;
+        takes_part && fitness.marks() <= self.marks_max
+    }
+
+    /// As it is, whatever tiers the workers are of.
+    pub(super) const fn of_all_tiers(self) -> Self {
+        Self { tier_max: Tier::LAST, ..self }
     }
 
     /// Whether one that is let in may not be relied on although others may.
@@ -222,7 +266,35 @@ impl Pool {
     /// Looks at each worker once, and decides who is let in.
     pub(super) fn admit(&mut self, rules: &Rules<'_>, now: Timestamp) -> Admission {
         let tally = self.survey(rules, now);
-        Admission::decide(&self.fits, &tally, rules.health.ejected_percent_max)
+        self.admission = Admission::decide(&self.fits, &tally, rules.health.ejected_percent_max);
+        self.admission
+    }
+
+    /// Whether a worker may get the request that is being decided, as far as its service and its marks say: which tiers are
+    /// used first is no matter to a request that needs this very worker.
+    pub(super) fn is_available(&self, worker: WorkerId) -> bool {
+        let mut members = self.members.iter().zip(&self.fits);
+        let found = members.find(|(member, _)| member.id == Some(worker));
+        found.is_some_and(|(_, fitness)| self.admission.is_available(*fitness))
+    }
+
+    /// Leaves out of the request that is being decided all workers but those that are `allowed`, by their ids, and takes from
+    /// the candidates those that are left; returns `false` and changes nothing if none is available. Candidates may be missing
+    /// then: those that are of tiers that are used later.
+    pub(super) fn leave_only(&mut self, allowed: &[bool]) -> bool {
+        let is_allowed = |id: WorkerId| allowed.get(usize::from(id.0)).is_some_and(|is_allowed| *is_allowed);
+        let is_left = |member: &Member| member.id.is_some_and(is_allowed);
+        let mut members = self.members.iter().zip(&self.fits);
+        if !members.any(|(member, fitness)| is_left(member) && self.admission.is_available(*fitness)) {
+            return false;
+        }
+        for (member, fitness) in self.members.iter().zip(&mut self.fits) {
+            if !is_left(member) {
+                *fitness = Fitness(Fitness::OUT);
+            }
+        }
+        self.candidates.retain(|candidate| is_allowed(candidate.worker));
+        true
     }
 
     /// Looks at each worker once.
@@ -286,7 +358,7 @@ impl Pool {
         if unproven.is_empty() {
             return;
         }
-        let is_proven = |worker: &WorkerId| !unproven.contains(worker);
+        let is_proven = |worker: &WorkerId| !unproven.get(usize::from(worker.0)).copied().unwrap_or_default();
         if picks.as_slice().iter().take(2).any(is_proven) {
             return;
         }

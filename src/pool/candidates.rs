@@ -1,7 +1,7 @@
 //! A pool's workers as candidates for one request: what is known of each, as plain numbers.
 
 use super::Pool;
-use super::availability::Rules;
+use super::availability::{Admission, Rules};
 use crate::config::{IndexConfig, PollConfig};
 use crate::direct::Wish;
 use crate::index::{Index, Recorded, Retention, SPAN_BYTES};
@@ -32,12 +32,12 @@ impl Pool {
     /// the prompt yet.
     pub fn prepare(&mut self, learned: &LearnedPage, index: &IndexConfig) {
         let spans_per_token = learned.bytes_per_token() / SPAN_BYTES as f64;
+        let rows = learned.rows_by_worker();
         self.learned.clear();
         self.retentions.clear();
-        for id in (0..self.fleet.len()).filter_map(|id| u16::try_from(id).ok().map(WorkerId)) {
-            let Some(worker) = self.fleet.worker(id) else { continue };
-            let known = learned.worker(id, worker.generation);
-            let capacity = self.kv_tokens(id, index) * spans_per_token * f64::from(known.capacity_factor);
+        for (id, worker) in self.fleet.workers().enumerate() {
+            let known = rows.get(id, worker.generation);
+            let capacity = kv_tokens(Some(worker), index) * spans_per_token * f64::from(known.capacity_factor);
             self.retentions.push(Retention {
                 generation: worker.generation as u8,
                 odometer: known.odometer,
@@ -77,9 +77,7 @@ impl Pool {
     /// Tokens that a worker's KV cache has room for, as its metrics tell or as assumed.
     #[must_use]
     pub fn kv_tokens(&self, worker: WorkerId, index: &IndexConfig) -> f64 {
-        let report = self.fleet().worker(worker).and_then(|worker| worker.report);
-        let told = report.and_then(|dated| dated.report.kv_tokens());
-        told.unwrap_or_else(|| f64::from(index.kv_tokens_assumed))
+        kv_tokens(self.fleet.worker(worker), index)
     }
 
     /// Tokens that the largest KV cache of the pool has room for: no prompt is longer.
@@ -156,12 +154,16 @@ impl Pool {
         stage::end(Stage::AddUp);
         let is_panic = self.collect_candidates(query, sizes, rules, now);
         let pinned = self.follow(wish)?;
+        if self.candidates.is_empty() {
+            // Of those that the wish allows none is of the tiers that are used first.
+            self.collect(self.admission.of_all_tiers(), query, sizes, rules, now);
+        }
         let rung = self.rung(query, rules.poll, now);
         stage::end(Stage::Candidates);
         let mut picks = Picks::default();
         let query = Query { turn: page.turn(), ..*query };
         let mut branch = policy.pick(&query, &self.candidates, &mut picks);
-        if let Some(holder) = query.response_holder.filter(|holder| self.is_candidate(*holder)) {
+        if let Some(holder) = query.response_holder.filter(|holder| self.is_available(*holder)) {
             picks.put_first(holder);
             branch = Branch::PreviousResponse;
         }
@@ -171,10 +173,6 @@ impl Pool {
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;
         Some(Decision { picks, branch, is_panic, rung, matched_tokens })
-    }
-
-    pub(super) fn is_candidate(&self, worker: WorkerId) -> bool {
-        self.candidates.iter().any(|candidate| candidate.worker == worker)
     }
 
     fn matched_tokens(&self, worker: WorkerId, query: &Query, sizes: &RequestSizes) -> f64 {
@@ -190,16 +188,31 @@ impl Pool {
         now: Timestamp,
     ) -> bool {
         let admission = self.admit(rules, now);
+        self.collect(admission, query, sizes, rules, now);
+        admission.is_panic
+    }
+
+    /// Fills the candidates with those who are let in.
+    fn collect(
+        &mut self,
+        admission: Admission,
+        query: &Query,
+        sizes: &RequestSizes,
+        rules: &Rules<'_>,
+        now: Timestamp,
+    ) {
         self.candidates.clear();
         self.unproven.clear();
         let mut foreign_max = ForeignLoad::default();
         for (member, fitness) in self.members.iter().zip(&self.fits) {
             let Some(id) = member.id else { continue };
+            if admission.is_unsure(*fitness) {
+                // Also where it is not let in: it may hold the response.
+                self.unproven.resize(self.fleet.len(), false);
+                self.unproven.get_mut(usize::from(id.0)).into_iter().for_each(|is_unproven| *is_unproven = true);
+            }
             if !admission.admits(*fitness) {
                 continue;
-            }
-            if admission.is_unsure(*fitness) {
-                self.unproven.push(id);
             }
             let Some(worker) = self.fleet.worker(id) else { continue };
             let learned = self.learned.get(usize::from(id.0));
@@ -231,8 +244,13 @@ impl Pool {
             candidate.load_requests += foreign_max.requests;
             candidate.backlog_tokens += foreign_max.waiting * sizes.uncached_tokens;
         }
-        admission.is_panic
     }
+}
+
+/// Tokens that a worker's KV cache has room for. Reports are large: none is copied.
+fn kv_tokens(worker: Option<&FleetWorker>, index: &IndexConfig) -> f64 {
+    let told = worker.and_then(|worker| worker.report.as_ref()).and_then(|dated| dated.report.kv_tokens());
+    told.unwrap_or_else(|| f64::from(index.kv_tokens_assumed))
 }
 
 /// What is known of a worker without a fresh report.

@@ -1,4 +1,4 @@
-//! The workers that a trusted hop means, found among a pool's candidates.
+//! The workers that a trusted hop means, found among those of a pool that are available.
 
 use super::Pool;
 use crate::direct::{Directions, Pin, Refusal, Wish};
@@ -27,8 +27,8 @@ impl Pinned {
 }
 
 impl Pool {
-    /// Leaves the candidates that `wish` allows, and finds the workers that it names among them; `None` if the request is not
-    /// to be decided.
+    /// Leaves the candidates that `wish` allows, which may be none of those that are used first, and finds the workers that it
+    /// names among all that are available; `None` if the request is not to be decided.
     pub(super) fn follow(&mut self, wish: &mut Wish<'_>) -> Option<Pinned> {
         let none = Pinned::default();
         let Some(directions) = wish.directions() else { return Some(none) };
@@ -38,13 +38,10 @@ impl Pool {
         let has_ranks = directions.rank.is_some() && self.members.iter().any(|member| member.rank.is_some());
         if directions.has_subset() || has_ranks {
             let allowed = self.allowed(directions, has_ranks);
-            let is_allowed =
-                |worker: WorkerId| allowed.get(usize::from(worker.0)).is_some_and(|is_allowed| *is_allowed);
-            if !self.candidates.iter().any(|candidate| is_allowed(candidate.worker)) {
+            if !self.leave_only(&allowed) {
                 let refusal = if directions.has_subset() { Refusal::SubsetEmpty } else { Refusal::WorkerUnavailable };
                 return wish.fail(refusal).then_some(none);
             }
-            self.candidates.retain(|candidate| is_allowed(candidate.worker));
             wish.follow();
         }
         if directions.pins.is_empty() {
@@ -53,7 +50,7 @@ impl Pool {
         let (mut picks, mut is_known) = (Picks::default(), false);
         for worker in directions.pins.iter().filter_map(|pin| self.find_pin(pin)) {
             is_known = true;
-            if self.is_candidate(worker) {
+            if self.is_available(worker) {
                 picks.push(worker);
             }
         }

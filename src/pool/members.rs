@@ -119,7 +119,6 @@ impl Pool {
             // Rows hardly ever move: looking where it was keeps this linear in the pool.
             let is_at = |id: &WorkerId| self.fleet.worker(*id).is_some_and(|worker| worker.address == member.address);
             member.id = member.id.filter(is_at).or_else(|| self.fleet.find(&member.address));
-            member.is_draining = self.draining.contains(&member.address);
         }
         let workers = self.fleet.len();
         // Never shrinks: a request in flight at a worker that left the page must still find its row.
@@ -142,7 +141,10 @@ impl Pool {
                 |member: &Option<Member>| member.as_ref().is_some_and(|member| member.address == worker.address);
             let place = before.iter().position(is_it);
             let kept = place.and_then(|place| before.get_mut(place)?.take());
-            self.members.push(kept.unwrap_or_else(|| Member::new(&worker.address, metrics_port)));
+            self.members.push(kept.unwrap_or_else(|| {
+                let is_draining = self.draining.binary_search(&worker.address).is_ok();
+                Member { is_draining, ..Member::new(&worker.address, metrics_port) }
+            }));
             places.push(place);
         }
         self.polls.regroup(places.into_iter());

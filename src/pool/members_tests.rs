@@ -55,6 +55,16 @@ fn addresses(pool: &Pool) -> Vec<&str> {
 }
 
 #[test]
+fn a_worker_that_is_configured_to_drain_does_so_from_when_it_is_discovered() {
+    let (mut pool, _) = discovered(&format!(r#", "draining": ["{V6}", "{B}"]"#));
+    let healthy = |address| (address, "", Standing::Healthy);
+    tell(&mut pool, &[healthy(A), healthy(B)], NOW);
+    assert_eq!(status(&mut pool).draining_workers, 1);
+    tell(&mut pool, &[healthy(A), healthy(B), healthy(V6)], NOW);
+    assert_eq!(status(&mut pool).draining_workers, 2);
+}
+
+#[test]
 fn the_workers_are_those_of_the_cluster_by_their_ids() {
     use Standing::{Degraded, Draining, Healthy, Unhealthy};
     let (mut pool, _) = discovered("");

@@ -27,7 +27,7 @@ use crate::shared::responses;
 use crate::time::Timestamp;
 use crate::worker::{DatedReport, LoadReport, WorkerId};
 use adapters::PoolAdapters;
-use availability::Fitness;
+use availability::{Admission, Fitness};
 use candidates::foreign_load;
 use members::{Member, Membership};
 
@@ -39,7 +39,7 @@ pub struct Pool {
     cluster: String,
     members: Vec<Member>,
     membership: Membership,
-    /// Addresses of workers that are configured to get no new requests.
+    /// Addresses of workers that are configured to get no new requests, in order.
     draining: Vec<String>,
     fleet: Fleet,
     /// This VM's name in shared pages.
@@ -67,9 +67,11 @@ pub struct Pool {
     retentions: Vec<Retention>,
     matched_bytes: Vec<u64>,
     candidates: Vec<Candidate>,
-    /// More scratch: how each member stands, and which candidates may be broken although others surely are not.
+    /// More scratch: how each member stands and who is let in; and, by worker id, who may be broken although others surely are
+    /// not: empty if nobody is.
     fits: Vec<Fitness>,
-    unproven: Vec<WorkerId>,
+    admission: Admission,
+    unproven: Vec<bool>,
 }
 
 /// Where the pool's pages are in shared data; those of the index apart.
@@ -174,6 +176,7 @@ impl Pool {
             matched_bytes: Vec::new(),
             candidates: Vec::with_capacity(addresses.len()),
             fits: Vec::with_capacity(addresses.len()),
+            admission: Admission::default(),
             unproven: Vec::new(),
         }
     }
@@ -189,6 +192,10 @@ impl Pool {
         }
         pool.membership = Membership::of(config, is_told);
         pool.draining.clone_from(&config.draining);
+        pool.draining.sort_unstable();
+        for member in &mut pool.members {
+            member.is_draining = pool.draining.binary_search(&member.address).is_ok();
+        }
         let names = config.workers.iter().filter(|worker| !worker.name.is_empty());
         pool.names = names.map(|worker| (name_hash(&worker.name), worker.address.clone())).collect();
         pool.is_scraped = config.engine != Engine::Silent;
@@ -323,9 +330,9 @@ impl Pool {
         let mut status = PoolStatus {
             requests: self.totals.iter().map(|held| held.requests).sum(),
             workers: u32::try_from(self.members.len()).unwrap_or(u32::MAX),
-            draining_workers: tally.draining,
+            draining_workers: tally.draining.workers,
             ejected_workers: tally.ejected,
-            available_workers: tally.ready,
+            available_workers: tally.in_service.ready,
             ..PoolStatus::default()
         };
         for worker in self.members.iter().filter_map(|member| self.fleet.worker(member.id?)) {

@@ -1,7 +1,7 @@
 //! What an answer settles (where the request is counted, who failed) and teaches (what the caches keep).
 
 use super::Router;
-use super::lesson::{Event, Told};
+use super::lesson::{Event, Lesson, Told};
 use crate::exchange::{Answerer, Credit, Exchange, Source};
 use crate::index::Recorded;
 use crate::response::Usage;
@@ -71,7 +71,8 @@ impl Router {
             return;
         }
         let credit = self.record(store, pool, worker, exchange, now);
-        self.teach(store, pool, worker, Event::TookOver { spans: credit.spans }, now);
+        let took_over = Event::TookOver { spans: credit.spans };
+        self.teach(store, pool, Lesson { worker, generation: credit.generation, event: took_over }, now);
         // What it held before is not known block by block, so this request shows nothing of its cache's capacity.
         exchange.set_credit(Some(Credit { recorded: Recorded::default(), ..credit }));
     }
@@ -88,7 +89,7 @@ impl Router {
     pub fn broke_off(&mut self, store: &mut impl Store, pool: usize, exchange: &Exchange, now: Timestamp) {
         if let Some(worker) = exchange.counted_at() {
             let failed = Event::Failed { sent_at: exchange.decided_at(), now, was_begun: true };
-            self.fail(store, pool, worker, failed, now);
+            self.fail(store, pool, exchange, worker, failed, now);
         }
     }
 
@@ -136,12 +137,16 @@ impl Router {
             Source::Host { tried: None } | Source::Stranger => return,
         };
         if conduct == Conduct::Failed {
-            return self.fail(store, pool, worker, Event::Failed { sent_at, now, was_begun: false }, now);
+            return self.fail(store, pool, exchange, worker, Event::Failed { sent_at, now, was_begun: false }, now);
         }
-        let picks = exchange.decision().map(|decision| decision.picks).unwrap_or_default();
+        // Where it is refused in the end, those before may have refused it too, and nobody failed: a request that is one too many
+        // everywhere must eject nobody.
+        let is_served = conduct == Conduct::Served;
+        let picks = exchange.decision().filter(|_| is_served).map(|decision| decision.picks).unwrap_or_default();
         for failed in self.failed_before(pool, worker, &picks, exchange.attempts()).as_slice() {
-            self.fail(store, pool, *failed, Event::Failed { sent_at, now, was_begun: false }, now);
+            self.fail(store, pool, exchange, *failed, Event::Failed { sent_at, now, was_begun: false }, now);
         }
+        let Some(generation) = self.generation_now(pool, exchange, worker) else { return };
         let Some(state) = self.pools.get(pool) else { return };
         let known = state.failures(worker);
         let event = match conduct {
@@ -150,7 +155,7 @@ impl Router {
             // Of a worker in good standing nothing has to be told.
             _ => return,
         };
-        self.teach(store, pool, worker, event, now);
+        self.teach(store, pool, Lesson { worker, generation, event }, now);
         if known.is_marked || known.in_a_row > 0 {
             self.sync_learned(store, pool, now);
         }
@@ -179,8 +184,24 @@ impl Router {
         }
     }
 
-    fn fail(&mut self, store: &mut impl Store, pool: usize, worker: WorkerId, failed: Event, now: Timestamp) {
-        self.teach(store, pool, worker, failed, now);
+    /// The worker's life that the request was sent to; `None` if it is over, as far as this VM knows: then what becomes of its
+    /// requests says nothing of who has the row now. What this VM does not know, the page does.
+    fn generation_now(&self, pool: usize, exchange: &Exchange, worker: WorkerId) -> Option<u32> {
+        let now = self.pools.get(pool)?.generation(worker);
+        exchange.generation_at(worker).is_none_or(|sent_to| sent_to == now).then_some(now)
+    }
+
+    fn fail(
+        &mut self,
+        store: &mut impl Store,
+        pool: usize,
+        exchange: &Exchange,
+        worker: WorkerId,
+        failed: Event,
+        now: Timestamp,
+    ) {
+        let Some(generation) = self.generation_now(pool, exchange, worker) else { return };
+        self.teach(store, pool, Lesson { worker, generation, event: failed }, now);
         self.sync_learned(store, pool, now);
         self.take_in_failures(pool, worker);
     }
@@ -196,10 +217,13 @@ impl Router {
     /// other text had to go for it.
     fn take_back(&mut self, store: &mut impl Store, pool: usize, exchange: &mut Exchange, now: Timestamp) {
         let Some(credit) = exchange.set_credit(None) else { return };
-        if let Some(state) = self.pools.get_mut(pool) {
-            state.index_mut().forget(store, exchange.blocks(), credit.worker, credit.matched_bytes);
+        let Credit { worker, generation, .. } = credit;
+        // What an earlier life was sent is forgotten with it; and who has the row now may hold the same prompt.
+        if let Some(state) = self.pools.get_mut(pool).filter(|state| state.generation(worker) == generation) {
+            state.index_mut().forget(store, exchange.blocks(), worker, credit.matched_bytes);
         }
-        self.teach(store, pool, credit.worker, Event::DidNotBuild { spans: credit.spans }, now);
+        let did_not_build = Event::DidNotBuild { spans: credit.spans };
+        self.teach(store, pool, Lesson { worker, generation, event: did_not_build }, now);
     }
 
     /// Notes what `usage` teaches, and tells how the prediction came true.
@@ -227,7 +251,8 @@ impl Router {
         };
         let told = usage.cached_tokens.or_else(|| state.tells_cached(credit.worker).then_some(0));
         let predicted_tokens = (credit.matched_bytes as f64 / lesson.bytes_per_token()) as u32;
-        self.teach(store, pool, credit.worker, Event::Told(lesson), now);
+        let Credit { worker, generation, .. } = credit;
+        self.teach(store, pool, Lesson { worker, generation, event: Event::Told(lesson) }, now);
         // Of a prompt that was read in part, only as much can be predicted.
         told.filter(|_| prompt.is_whole).map(|cached_tokens| Prediction { predicted_tokens, cached_tokens })
     }

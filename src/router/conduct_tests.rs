@@ -7,6 +7,7 @@ use super::flow_tests::{Gateway, text};
 use crate::config::HealthConfig;
 use crate::exchange::{Exchange, Source};
 use crate::schedule::Picks;
+use crate::shared::fleet::RECLAIM_MS;
 use crate::worker::{Standing, WorkerId};
 
 /// Who answers a request, by its place among the picks.
@@ -81,7 +82,10 @@ fn whose_failure_a_request_is() {
         Case { name: "the first was unknown to the host", from: Pick(1), status: 200, attempts: Some(1), want: [0; 4] },
         Case { name: "one of two was unknown", from: Pick(2), status: 200, attempts: Some(2), want: [0; 4] },
         Case { name: "all failed it", from: Pick(2), status: 500, attempts: Some(3), want: [0, 0, 1, 0] },
-        Case { name: "another refused it", from: Pick(1), status: 400, attempts: Some(2), want: [1, 0, 0, 0] },
+        Case { name: "another refused it", from: Pick(1), status: 400, attempts: Some(2), want: [0; 4] },
+        Case { name: "all are full", from: Pick(2), status: 429, attempts: Some(3), want: [0; 4] },
+        Case { name: "none implements it", from: Pick(2), status: 501, attempts: None, want: [0; 4] },
+        Case { name: "one that was not picked is full", from: Other, status: 429, attempts: Some(4), want: [0; 4] },
         Case {
             name: "all picks failed, another served",
             from: Other,
@@ -118,6 +122,78 @@ fn a_pick_that_is_not_in_the_cluster_any_more_is_not_blamed() {
         let got = [first, second, third].map(|worker| gateway.learned(worker).failures.in_a_row);
         assert_eq!(got, [0, want, 0], "{attempts:?}");
     }
+}
+
+/// Lets all VMs know of the worker's next life, or gives its row to another address.
+fn begin_next_life(gateway: &mut Gateway, worker: WorkerId, is_given_away: bool) {
+    let mut fleet = gateway.routers[0].pool(0).unwrap().fleet().clone();
+    let addresses: Vec<String> = fleet.workers().map(|worker| worker.address.clone()).collect();
+    let others = || addresses.iter().filter(|address| Some(*address) != addresses.get(usize::from(worker.0)));
+    let later = gateway.now.plus_ms(RECLAIM_MS);
+    if is_given_away {
+        for minute in 1..=RECLAIM_MS / 60_000 {
+            fleet.admit(others().map(String::as_str), gateway.now.plus_ms(minute * 60_000));
+        }
+        fleet.admit(others().map(String::as_str).chain(["10.9.9.9:80"]), later);
+        assert_eq!(fleet.find("10.9.9.9:80"), Some(worker));
+    } else {
+        for tick in 1..10 {
+            fleet.admit(others().map(String::as_str), gateway.now.plus_ms(tick * 10_000));
+        }
+        fleet.admit(addresses.iter().map(String::as_str), gateway.now.plus_ms(100_000));
+    }
+    assert_eq!(fleet.worker(worker).unwrap().generation, 1);
+    for router in &mut gateway.routers {
+        router.pool_mut(0).unwrap().set_fleet(fleet.clone());
+    }
+}
+
+#[test]
+fn what_becomes_of_requests_to_an_earlier_life_says_nothing_of_who_has_the_row_now() {
+    for is_given_away in [false, true] {
+        for is_answered in [true, false] {
+            let mut gateway = Gateway::new(3, 1, r#""hybrid""#);
+            let mut exchanges: Vec<(Exchange, WorkerId)> = Vec::new();
+            while exchanges.iter().filter(|(_, worker)| *worker == WorkerId(1)).count() < 5 {
+                let (mut exchange, decision) = gateway.decide(0, &text(&format!("request {}", exchanges.len()), 400));
+                let worker = decision.picks.first().unwrap();
+                if is_answered {
+                    gateway.answer(&mut exchange, Source::Worker(worker), 200);
+                    gateway.routers[0].first_byte(&mut gateway.store, 0, &mut exchange, gateway.now);
+                }
+                exchanges.push((exchange, worker));
+            }
+            begin_next_life(&mut gateway, WorkerId(1), is_given_away);
+            // A request of its own teaches something of the new life.
+            gateway.serve(&text("another", 400));
+            for (mut exchange, worker) in exchanges {
+                if worker == WorkerId(1) && is_answered {
+                    gateway.routers[0].broke_off(&mut gateway.store, 0, &exchange, gateway.now);
+                } else if worker == WorkerId(1) {
+                    gateway.answer(&mut exchange, Source::Host { tried: Some(worker) }, 0);
+                }
+                gateway.finish(&mut exchange, None);
+            }
+            gateway.routers[0].refresh(&mut gateway.store, 0, gateway.now);
+            let failures = gateway.routers[0].pool(0).unwrap().failures(WorkerId(1));
+            let name = format!("given away: {is_given_away}, answered: {is_answered}");
+            assert!(!failures.has_failed(), "{name}: {failures:?}");
+            assert_eq!(gateway.routers[0].take_incidents().ejections, 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn requests_that_a_full_pool_refuses_one_worker_after_the_other_eject_nobody() {
+    let mut gateway = Gateway::new(3, 1, r#""least-load""#);
+    for request in 0..20 {
+        let (mut exchange, decision) = gateway.decide(0, &text(&format!("request {request}"), 400));
+        exchange.note_attempts(Some(3));
+        gateway.answer(&mut exchange, Source::Worker(decision.picks.as_slice()[2]), 429);
+        gateway.finish(&mut exchange, None);
+    }
+    assert_eq!(gateway.routers[0].take_incidents().ejections, 0);
+    assert!((0..3).all(|worker| !gateway.learned(WorkerId(worker)).failures.has_failed()));
 }
 
 #[test]

@@ -238,7 +238,9 @@ impl Router {
         let uncached_tokens = exchange.prompt().tokens.saturating_sub(decision.matched_tokens);
         let is_whole = is_indexed && exchange.prompt().is_whole;
         let uncached_tokens = is_whole.then(|| f64::from(uncached_tokens));
-        self.teach(store, pool, worker, Event::Sent { spans, uncached_tokens, is_cold, now }, now);
+        let Some(generation) = self.pools.get(pool).map(|state| state.generation(worker)) else { return };
+        let sent = Event::Sent { spans, uncached_tokens, is_cold, now };
+        self.teach(store, pool, Lesson { worker, generation, event: sent }, now);
         if is_probe {
             // It is tried with this one request, and the others must know.
             self.sync_learned(store, pool, now);
@@ -247,16 +249,8 @@ impl Router {
     }
 
     /// Notes what happened at a worker; others see it with the next sync.
-    pub(super) fn teach(
-        &mut self,
-        store: &mut impl Store,
-        pool: usize,
-        worker: WorkerId,
-        event: Event,
-        now: Timestamp,
-    ) {
-        let (Some(state), Some(learning)) = (self.pools.get(pool), self.learning.get_mut(pool)) else { return };
-        let lesson = Lesson { worker, generation: state.generation(worker), event };
+    pub(super) fn teach(&mut self, store: &mut impl Store, pool: usize, lesson: Lesson, now: Timestamp) {
+        let Some(learning) = self.learning.get_mut(pool) else { return };
         if learning.note(lesson, &self.config.health) {
             self.sync_learned(store, pool, now);
         }
@@ -284,7 +278,8 @@ impl Router {
         self.incidents.conflicts += recorded.lost_pages;
         let spans = u32::try_from(recorded.new_bytes / SPAN_BYTES).unwrap_or(u32::MAX);
         let matched_bytes = prefix_bytes(blocks.len()).saturating_sub(recorded.new_bytes);
-        Credit { worker, matched_bytes, recorded, spans }
+        let generation = self.pools.get(pool).map_or(0, |state| state.generation(worker));
+        Credit { worker, generation, matched_bytes, recorded, spans }
     }
 }
 

@@ -72,11 +72,11 @@ impl Learning {
         std::mem::replace(&mut self.ejections, 0)
     }
 
-    /// Reads the page, and writes into it what was learned here since. What loses its race again and again is given up: the
-    /// averages hardly miss it.
+    /// Reads the page, and writes into it what was learned here since. What loses its race again and again is given up, for the
+    /// averages hardly miss it; but who failed and who served is written with the next sync.
     pub(super) fn sync(&mut self, store: &mut impl Store, key: &str, health: &HealthConfig, now: Timestamp) -> Outcome {
         self.synced_at = now;
-        let lessons = std::mem::take(&mut self.lessons);
+        let mut lessons = std::mem::take(&mut self.lessons);
         let updated = update(store, key, |bytes| {
             let mut page = LearnedPage::open(bytes)?;
             let ejected = lessons.iter().filter(|lesson| lesson.apply(&mut page, health)).count();
@@ -85,10 +85,15 @@ impl Learning {
         match updated {
             Ok(((page, ejected), is_stored)) => {
                 self.has_failing = page.has_failing(now, health);
-                self.page = Some(page);
                 if is_stored {
                     self.ejections = self.ejections.saturating_add(u32::try_from(ejected).unwrap_or(u32::MAX));
+                } else {
+                    lessons.retain(|lesson| lesson.is_of_conduct(&page));
+                    let oldest = lessons.len().saturating_sub(LESSONS_MAX);
+                    lessons.drain(..oldest);
+                    self.lessons = lessons;
                 }
+                self.page = Some(page);
                 Ok(is_stored)
             }
             // On our own: what was learned here is in the copy, and nothing of others ever will be.
@@ -99,3 +104,94 @@ impl Learning {
 
 /// Whether what was to be written is stored.
 pub(super) type Outcome = Result<bool, PageError>;
+
+#[cfg(test)]
+mod tests {
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+    use crate::shared::store::{MemoryStore, Version};
+
+    const NOW: Timestamp = Timestamp::from_ms(1_000_000);
+    const WORKER: WorkerId = WorkerId(1);
+
+    /// A store whose writes lose so many races.
+    struct Contended {
+        inner: MemoryStore,
+        races: usize,
+    }
+
+    impl Store for Contended {
+        fn get(&mut self, key: &str) -> (Option<Vec<u8>>, Version) {
+            self.inner.get(key)
+        }
+
+        fn set(&mut self, key: &str, bytes: &[u8], version: Version) -> bool {
+            if self.races > 0 {
+                self.races -= 1;
+                return false;
+            }
+            self.inner.set(key, bytes, version)
+        }
+    }
+
+    fn lesson(event: Event) -> Lesson {
+        Lesson { worker: WORKER, generation: 0, event }
+    }
+
+    const fn failed(ms: u64) -> Event {
+        Event::Failed { sent_at: NOW.plus_ms(ms), now: NOW.plus_ms(ms), was_begun: false }
+    }
+
+    const fn sent(ms: u64) -> Event {
+        Event::Sent { spans: 1, uncached_tokens: None, is_cold: false, now: NOW.plus_ms(ms) }
+    }
+
+    fn stored(store: &mut Contended) -> FailureRecord {
+        LearnedPage::open(store.get("page").0).unwrap().worker(WORKER, 0).failures
+    }
+
+    #[test]
+    fn who_failed_is_written_later_where_a_write_loses_all_its_races() {
+        let health = HealthConfig::default();
+        let (mut learning, mut store) = (Learning::default(), Contended { inner: MemoryStore::default(), races: 4 });
+        (0..3).for_each(|_| _ = learning.note(lesson(failed(0)), &health));
+        assert_eq!(learning.sync(&mut store, "page", &health, NOW), Ok(false));
+        assert!(learning.is_ahead(), "the next tick takes it along");
+        assert_eq!((stored(&mut store).in_a_row, learning.failures(WORKER, 0).in_a_row), (0, 3));
+        assert_eq!(learning.take_ejections(), 0);
+        assert_eq!(learning.sync(&mut store, "page", &health, NOW), Ok(true));
+        assert_eq!(
+            (stored(&mut store).in_a_row, stored(&mut store).is_marked, learning.take_ejections()),
+            (3, true, 1)
+        );
+        assert!(!learning.is_ahead());
+        // Nor is the probe lost, nor that it served.
+        store.races = 4;
+        learning.note(lesson(sent(1_000)), &health);
+        _ = learning.sync(&mut store, "page", &health, NOW.plus_ms(1_000));
+        _ = learning.sync(&mut store, "page", &health, NOW.plus_ms(1_000));
+        assert_eq!(stored(&mut store).probed_at, NOW.plus_ms(1_000));
+        store.races = 4;
+        learning.note(lesson(Event::Served { sent_at: NOW.plus_ms(1_000), now: NOW.plus_ms(1_001) }), &health);
+        _ = learning.sync(&mut store, "page", &health, NOW.plus_ms(1_001));
+        _ = learning.sync(&mut store, "page", &health, NOW.plus_ms(1_001));
+        assert!(!stored(&mut store).is_marked);
+    }
+
+    #[test]
+    fn what_waits_because_no_write_succeeds_is_bounded_and_averages_do_not_wait() {
+        let health = HealthConfig::default();
+        let (mut learning, mut store) =
+            (Learning::default(), Contended { inner: MemoryStore::default(), races: usize::MAX });
+        learning.note(lesson(sent(0)), &health);
+        assert_eq!(learning.sync(&mut store, "page", &health, NOW), Ok(false));
+        assert!(!learning.is_ahead(), "of a worker in good standing");
+        for ms in 0..1_000 {
+            learning.note(lesson(failed(ms)), &health);
+            _ = learning.sync(&mut store, "page", &health, NOW.plus_ms(ms));
+            assert!(learning.lessons.len() <= LESSONS_MAX);
+        }
+    }
+}

@@ -61,6 +61,16 @@ pub(super) struct Told {
 }
 
 impl Lesson {
+    /// Whether it says who fails: that must not be lost, while averages hardly miss a lesson. `page` has taken it in.
+    pub(super) fn is_of_conduct(&self, page: &LearnedPage) -> bool {
+        match &self.event {
+            Event::Failed { .. } | Event::Served { .. } | Event::Refused { .. } => true,
+            // The one that shows whether the worker works again.
+            Event::Sent { .. } => page.worker(self.worker, self.generation).failures.is_marked,
+            Event::TookOver { .. } | Event::DidNotBuild { .. } | Event::Told(_) => false,
+        }
+    }
+
     /// Takes the lesson into the page; returns whether the worker is ejected by it.
     pub(super) fn apply(&self, page: &mut LearnedPage, health: &HealthConfig) -> bool {
         match &self.event {

@@ -41,7 +41,7 @@ struct Header {
     uncached_tokens: F32,
 }
 
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Row {
     generation: U32,
@@ -195,8 +195,13 @@ impl LearnedPage {
     /// What was learned of the worker in its present generation.
     #[must_use]
     pub fn worker(&self, id: WorkerId, generation: u32) -> LearnedWorker {
-        let row = self.rows().get(usize::from(id.0)).filter(|row| row.generation.get() == generation);
-        row.map(Row::learned).unwrap_or_default()
+        self.rows_by_worker().get(usize::from(id.0), generation)
+    }
+
+    /// What was learned of many workers: the page is opened once for all of them.
+    #[must_use]
+    pub fn rows_by_worker(&self) -> LearnedRows<'_> {
+        LearnedRows(self.rows())
     }
 
     /// Whether any worker is ejected, or was and may be being tried.
@@ -205,16 +210,16 @@ impl LearnedPage {
         self.rows().iter().any(|row| row.is_marked != 0 && row.failures().is_on_trial(now, health))
     }
 
-    /// Changes what was learned of the worker in its present generation.
+    /// Changes what was learned of the worker in one generation: nothing if something is known of a later one.
     pub fn change(&mut self, id: WorkerId, generation: u32, change: impl FnOnce(&mut LearnedWorker)) {
-        let mut learned = self.worker(id, generation);
-        change(&mut learned);
         let index = usize::from(id.0);
         // A VM whose fleet is a tick behind must not wipe out what is known of the worker's next life.
-        let is_newer = |row: &Row| row.generation.get() > generation && row.generation.get() != u32::MAX;
+        let is_newer = |row: &Row| row.is_known() && is_later(row.generation.get(), generation);
         if index >= WORKERS_MAX || self.rows().get(index).is_some_and(is_newer) {
             return;
         }
+        let mut learned = self.worker(id, generation);
+        change(&mut learned);
         self.widen(index + 1);
         if let Ok((_, rows)) = Header::mut_from_prefix(&mut self.bytes)
             && let Ok(rows) = <[Row]>::mut_from_bytes(rows)
@@ -235,8 +240,7 @@ impl LearnedPage {
         }
         let missing = workers - self.rows().len();
         for _ in 0..missing {
-            // Of no generation that a worker has: the first one is 0.
-            let row = Row { generation: U32::new(u32::MAX), ..Row::default() };
+            let row = Row { generation: U32::new(NO_GENERATION), ..Row::default() };
             self.bytes.extend_from_slice(row.as_bytes());
         }
         if let Ok((header, _)) = Header::mut_from_prefix(&mut self.bytes) {
@@ -245,7 +249,33 @@ impl LearnedPage {
     }
 }
 
+/// The generation of a row of which nothing is known. Generations begin at 0, and no worker has lived so often.
+const NO_GENERATION: u32 = u32::MAX;
+
+/// Whether a worker's life comes after the other one: generations are counted, and wrap.
+const fn is_later(generation: u32, than: u32) -> bool {
+    let lives = generation.wrapping_sub(than);
+    0 < lives && lives <= u32::MAX / 2
+}
+
+/// What was learned of each worker.
+#[derive(Clone, Copy, Debug)]
+pub struct LearnedRows<'p>(&'p [Row]);
+
+impl LearnedRows<'_> {
+    /// What was learned of the worker with the number `id` in one generation.
+    #[must_use]
+    pub fn get(&self, id: usize, generation: u32) -> LearnedWorker {
+        let row = self.0.get(id).filter(|row| row.generation.get() == generation);
+        row.map(Row::learned).unwrap_or_default()
+    }
+}
+
 impl Row {
+    fn is_known(&self) -> bool {
+        self.generation.get() != NO_GENERATION
+    }
+
     fn learned(&self) -> LearnedWorker {
         let mut learned = LearnedWorker {
             odometer: self.odometer.get(),
@@ -327,6 +357,36 @@ mod tests {
         assert_eq!(page.worker(WORKER, 1), LearnedWorker::default());
         assert_eq!(page.worker(WorkerId(0), 0), LearnedWorker::default());
         assert_eq!(page.uncached_tokens(), 300.0);
+    }
+
+    #[test]
+    fn what_is_learned_of_an_earlier_life_changes_nothing_of_a_later_one() {
+        for (known, of, is_taken) in [
+            (0, 0, true),
+            (3, 4, true),
+            (4, 3, false),
+            (u32::MAX - 1, 0, true),
+            (u32::MAX - 1, 3, true),
+            (0, u32::MAX - 1, false),
+            (3, u32::MAX - 1, false),
+        ] {
+            let (mut page, mut is_asked) = (page(), false);
+            page.change(WORKER, known, |worker| worker.odometer = 7);
+            let before = page.as_bytes().to_vec();
+            page.change(WORKER, of, |worker| {
+                is_asked = true;
+                worker.odometer = 8;
+            });
+            assert_eq!((is_asked, page.as_bytes() != before), (is_taken, is_taken), "{of} after {known}");
+        }
+        let mut page = page();
+        page.change(WORKER, 0, |_| ());
+        page.change(WorkerId(0), u32::MAX / 2 + 9, |worker| worker.odometer = 7);
+        assert_eq!(
+            page.worker(WorkerId(0), u32::MAX / 2 + 9).odometer,
+            7,
+            "a row of which nothing is known is anybody's"
+        );
     }
 
     #[test]

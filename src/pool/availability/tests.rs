@@ -4,12 +4,14 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
-use crate::config::IndexConfig;
+use crate::config::{DirectMode, IndexConfig};
+use crate::direct::{Directions, Wish};
 use crate::pool::RequestSizes;
 use crate::pool::members::Membership;
+use crate::request::{Headers, serialized};
 use crate::rng::Rng;
 use crate::schedule::policy::testing::default_policy;
-use crate::schedule::{Decision, POLICIES};
+use crate::schedule::{Branch, Decision, POLICIES};
 use crate::shared::fleet::Fleet;
 use crate::shared::inflight::{Held, InflightPage};
 use crate::shared::learned::LearnedPage;
@@ -23,8 +25,9 @@ const INDEX: IndexConfig = IndexConfig { pages: 1, kv_tokens_assumed: 1_000 };
 /// One worker, by a letter. Of priority 1 instead of 0 are capitals.
 ///
 /// `r` ready, `x` degraded, `s` fails its scrapes, `u` unhealthy as Envoy says, `e` ejected, `b` unhealthy and ejected,
-/// `h` half open, `d` draining as Envoy says, `c` draining by configuration, `g` gone.
-const LETTERS: &[u8] = b"rxsuebhdcgRXSUEBHDCG";
+/// `h` half open, `d` draining as Envoy says, `c` draining by configuration, `t` that and half open, `f` that and ejected, `k`
+/// that, unhealthy and ejected, `g` gone.
+const LETTERS: &[u8] = b"rxsuebhdctfkgRXSUEBHDCTFKG";
 
 /// A pool of these workers.
 fn pool(letters: &[u8]) -> Pool {
@@ -38,7 +41,7 @@ fn pool(letters: &[u8]) -> Pool {
         let id = WorkerId(worker as u16);
         let standing = match letter.to_ascii_lowercase() {
             b'x' => Standing::Degraded,
-            b'u' | b'b' => Standing::Unhealthy,
+            b'u' | b'b' | b'k' => Standing::Unhealthy,
             b'd' => Standing::Draining,
             b'g' => Standing::Gone,
             _ => Standing::Healthy,
@@ -46,14 +49,14 @@ fn pool(letters: &[u8]) -> Pool {
         fleet.set_standing(id, standing, u8::from(letter.is_ascii_uppercase()));
         match letter.to_ascii_lowercase() {
             b's' => (0..2).for_each(|_| fleet.record_failure(&addresses[worker])),
-            b'c' => pool.draining.push(addresses[worker].clone()),
-            b'e' | b'b' | b'h' => learned.change(id, 0, |row| {
-                let is_over = letter.eq_ignore_ascii_case(&b'h');
+            b'e' | b'b' | b'h' | b't' | b'f' | b'k' => learned.change(id, 0, |row| {
+                let is_over = b"hHtT".contains(letter);
                 let failed_at = if is_over { BEFORE } else { NOW };
                 (0..3).for_each(|_| _ = row.failures.fail(failed_at, failed_at, &HealthConfig::default()));
             }),
             _ => {}
         }
+        pool.members[worker].is_draining = b"cCtTfFkK".contains(letter);
     }
     pool.set_fleet(fleet);
     pool.prepare(&learned, &INDEX);
@@ -109,6 +112,18 @@ fn who_may_be_a_candidate() {
         Case { name: "draining does not count", pool: "reeedddd", ejected_percent_max: 75, want: "r", is_panic: false },
         Case { name: "ejected before draining", pool: "edc", ejected_percent_max: 75, want: "e", is_panic: true },
         Case { name: "only draining are left", pool: "dcg", ejected_percent_max: 75, want: "dc", is_panic: true },
+        Case {
+            name: "draining without a mark first",
+            pool: "dcfk",
+            ejected_percent_max: 75,
+            want: "dc",
+            is_panic: true,
+        },
+        Case { name: "half open among them", pool: "dtfk", ejected_percent_max: 75, want: "dt", is_panic: true },
+        Case { name: "then with one", pool: "fkg", ejected_percent_max: 75, want: "f", is_panic: true },
+        Case { name: "then all", pool: "kkg", ejected_percent_max: 75, want: "kk", is_panic: true },
+        Case { name: "two marks after draining", pool: "bbdfk", ejected_percent_max: 75, want: "d", is_panic: true },
+        Case { name: "and before marked draining", pool: "bfk", ejected_percent_max: 75, want: "b", is_panic: true },
         Case { name: "nobody can be reached", pool: "gg", ejected_percent_max: 75, want: "", is_panic: true },
         Case {
             name: "the first priority is enough",
@@ -170,20 +185,82 @@ fn the_status_counts_who_is_in_use_who_is_out_and_who_drains() {
     assert_eq!(got, (4, 3, 2));
 }
 
+/// Decides with one directed request's headers; the picks, and whether it is a response's holder or a pin that comes first.
+fn decide(letters: &str, query: &Query, headers: &[(&str, &str)], mode: DirectMode) -> (Vec<u16>, Option<Branch>) {
+    let mut pool = pool(letters.as_bytes());
+    let (directions, _) = Directions::of_headers(Headers::new(&serialized(headers)), "");
+    let mut wish = Wish::new(Some(&directions).filter(|directions| !directions.is_empty()), mode);
+    let (policy, page) = (default_policy(&POLICIES[0]), InflightPage::open(None).unwrap());
+    let decision =
+        with_rules(75, |rules| pool.decide_as_wished(policy.as_ref(), query, (&SIZES, &mut wish), &page, rules, NOW));
+    let picks = decision.map(|decision| decision.picks.as_slice().iter().map(|pick| pick.0).collect());
+    (picks.unwrap_or_default(), decision.map(|decision| decision.branch))
+}
+
+#[test]
+fn who_holds_the_response_or_is_named_is_asked_whether_it_works_and_not_for_its_tier() {
+    struct Case {
+        name: &'static str,
+        pool: &'static str,
+        /// Of the last worker.
+        is_available: bool,
+    }
+    const CASES: &[Case] = &[
+        Case { name: "of the same priority", pool: "rr", is_available: true },
+        Case { name: "of another one", pool: "rR", is_available: true },
+        Case { name: "degraded", pool: "rx", is_available: true },
+        Case { name: "with a mark", pool: "rS", is_available: false },
+        Case { name: "in panic with a mark", pool: "eeeeE", is_available: true },
+        Case { name: "in panic with both", pool: "eeeeB", is_available: false },
+        Case { name: "draining", pool: "rD", is_available: false },
+        Case { name: "only draining are left", pool: "dD", is_available: true },
+        Case { name: "gone", pool: "rG", is_available: false },
+    ];
+    for case in CASES {
+        let last = (case.pool.len() - 1) as u16;
+        let holder = Query { response_holder: Some(WorkerId(last)), ..Query::default() };
+        let (picks, branch) = decide(case.pool, &holder, &[], DirectMode::Soft);
+        let is_first = branch == Some(Branch::PreviousResponse) && picks.first() == Some(&last);
+        assert_eq!(is_first, case.is_available, "{}: {} holds the response, {picks:?}", case.name, case.pool);
+        let address = format!("10.0.0.{}:80", last + 1);
+        for header in ["x-warmroute-target-worker", "x-gateway-destination-endpoint-subset"] {
+            let (picks, _) = decide(case.pool, &Query::default(), &[(header, &address)], DirectMode::Strict);
+            let want = if case.is_available { vec![last] } else { vec![] };
+            assert_eq!(picks, want, "{}: {} is to go there by {header}", case.name, case.pool);
+        }
+    }
+}
+
+#[test]
+fn a_subset_keeps_its_tiers_and_its_response_holder_within_it() {
+    let subset = |addresses| [("x-gateway-destination-endpoint-subset", addresses)];
+    let holder = Query { response_holder: Some(WorkerId(2)), ..Query::default() };
+    let (picks, _) = decide("rrRR", &holder, &subset("10.0.0.1:80,10.0.0.4:80"), DirectMode::Strict);
+    assert_eq!(picks, [0], "priority 0 is enough, and the holder is not allowed");
+    let (picks, branch) = decide("rrRR", &holder, &subset("10.0.0.1:80,10.0.0.3:80"), DirectMode::Strict);
+    assert_eq!((picks.first(), branch), (Some(&2), Some(Branch::PreviousResponse)));
+    let (picks, _) = decide("rrRR", &Query::default(), &subset("10.0.0.3:80,10.0.0.4:80"), DirectMode::Strict);
+    assert_eq!(picks.len(), 2, "the policy chooses among those of the later tier");
+}
+
 /// What the law says of one decision, from the letters alone.
 fn check(decision: Option<Decision>, letters: &[u8], name: &str) {
     let lower: Vec<u8> = letters.iter().map(u8::to_ascii_lowercase).collect();
     let has = |any: &[u8]| lower.iter().any(|letter| any.contains(letter));
-    let Some(decision) = decision else { return assert!(!has(b"rxsuebhdc"), "{name}: somebody can serve it") };
+    let Some(decision) = decision else { return assert!(!has(b"rxsuebhdctfk"), "{name}: somebody can serve it") };
     let picks: Vec<u8> = decision.picks.as_slice().iter().map(|worker| lower[usize::from(worker.0)]).collect();
     let none_of = |never: &[u8]| !picks.iter().any(|pick| never.contains(pick));
     assert!(none_of(b"g"), "{name}: one that is gone");
-    assert!(!has(b"rxsuebh") || none_of(b"dc"), "{name}: one that drains");
-    assert!(!has(b"rxsueh") || none_of(b"b"), "{name}: one with both marks");
-    assert!(decision.is_panic || none_of(b"sueb"), "{name}: one with a mark");
+    // From the first of these groups that has anybody.
+    let groups: [&[u8]; 5] = [b"rxsueh", b"dct", b"b", b"f", b"k"];
+    let group = groups.iter().find(|group| has(group)).unwrap();
+    assert!(picks.iter().all(|pick| group.contains(pick)), "{name}: {} and not of {}", show(&picks), show(group));
+    assert!(decision.is_panic || none_of(b"sue"), "{name}: one with a mark");
     let first_two = &picks[..picks.len().min(2)];
     let is_proven_pick = first_two.iter().any(|pick| b"rx".contains(pick));
     assert!(!has(b"rx") || is_proven_pick, "{name}: nobody that surely works is asked in time: {}", show(&picks));
+    let is_sure_pick = first_two.iter().any(|pick| b"dc".contains(pick));
+    assert!(*group != b"dct" || !has(b"dc") || is_sure_pick, "{name}: {} and others surely work", show(&picks));
     let in_service = lower.iter().filter(|letter| b"rxsuebh".contains(letter)).count();
     let ready = lower.iter().filter(|letter| b"rxh".contains(letter)).count();
     assert!(ready * 4 < in_service.max(1) || ready == 0 || !decision.is_panic, "{name}: no reason to panic");
