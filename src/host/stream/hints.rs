@@ -41,7 +41,7 @@ impl Stream {
             hints.iter().for_each(|(_, hint)| abi::remove_header(HeaderMap::Request, hint.name));
         }
         if config.trust.metadata
-            && let Some(subset) = abi::property(SUBSET_METADATA)
+            && let Some(subset) = abi::property_if_empty_too(SUBSET_METADATA)
         {
             directions.add_subset_metadata(&subset);
         }
@@ -69,9 +69,11 @@ impl Stream {
 
     /// Counts a stranger's body of which not all could be looked at, where that matters.
     pub(super) fn note_unread(&self, plugin: &Plugin) {
-        let engine = plugin.router.config().pools.get(self.ask.pool).map(|pool| pool.engine);
-        let may_be_dynamo = engine.is_some_and(|engine| engine.is_dynamo() != Some(false));
-        if !self.is_trusted && may_be_dynamo {
+        let pools = &plugin.router.config().pools;
+        // A request without a pool may come to any, if its route is not known, and else to none.
+        let may_be_its = |number: usize| if self.has_pool { number == self.ask.pool } else { self.is_route_stale };
+        let mut its_pools = pools.iter().enumerate().filter(|(number, _)| may_be_its(*number));
+        if !self.is_trusted && its_pools.any(|(_, pool)| pool.engine.is_dynamo() != Some(false)) {
             plugin.stats.count(Stat::HintsUnread);
         }
     }
@@ -79,11 +81,12 @@ impl Stream {
     /// A request that no format reads: it is not looked at, but may be sent where the load is least, or where a trusted hop
     /// says.
     pub(super) fn route_other(&mut self, plugin: &mut Plugin) {
-        let policy = plugin.router.config().other_policy;
-        if policy.is_none() && self.hints.is_empty() {
+        let config = plugin.router.config();
+        let policy = config.other_policy;
+        if policy.is_none() && self.hints.is_empty() && !config.trust.metadata {
             return;
         }
-        let Some(route) = self.find_pool(plugin, None) else { return };
+        let Some(route) = self.find_pool(plugin, None) else { return self.leave_astray(plugin, false) };
         self.take_hints(plugin, route.is_told);
         if policy.is_none() && self.ask.directions.is_none() {
             return;
