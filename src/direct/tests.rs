@@ -125,8 +125,10 @@ fn a_subset_allows_addresses_and_ips_and_nothing_else() {
     }
     let mut both = got;
     both.add_subset_metadata(b"10.0.0.1,10.0.0.3");
-    let allowed =
-        cases.iter().filter(|(address, _)| both.allows(address) && both.gateway_allows(address)).map(|(address, _)| *address);
+    let allowed = cases
+        .iter()
+        .filter(|(address, _)| both.allows(address) && both.gateway_allows(address))
+        .map(|(address, _)| *address);
     assert_eq!(allowed.collect::<Vec<_>>(), ["10.0.0.1:80"], "a header does not widen what the gateway allows");
 }
 

@@ -150,7 +150,8 @@ fn what_the_gateway_allows_holds_in_either_mode_whatever_the_request_says() {
             assert_eq!((ids(decision), outcome, is_bound), (vec![1], Some(Outcome::Followed), true), "{mode} {said:?}");
         }
         // What cannot be understood, or be had, does not lift it.
-        for (header, value) in [("x-smg-target-worker", "-1"), (SUBSET, "pod-a"), (SUBSET, "10.0.0.1"), (OWN, "pod-a")] {
+        for (header, value) in [("x-smg-target-worker", "-1"), (SUBSET, "pod-a"), (SUBSET, "10.0.0.1"), (OWN, "pod-a")]
+        {
             let (decision, outcome, is_bound) = Pooled::of(mode).ask_behind(&[(header, value)], Some("10.0.0.2"));
             if mode == "soft" {
                 assert!(matches!(outcome, Some(Outcome::Ignored(_))), "{value}: {outcome:?}");

@@ -4,9 +4,11 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
-use crate::config::IndexConfig;
+use crate::config::{DirectMode, IndexConfig};
+use crate::direct::{Directions, Wish};
 use crate::pool::RequestSizes;
 use crate::pool::members::Membership;
+use crate::request::{Headers, serialized};
 use crate::rng::Rng;
 use crate::schedule::policy::testing::default_policy;
 use crate::schedule::{Decision, POLICIES};
@@ -221,5 +223,23 @@ fn no_policy_picks_who_is_out_of_use_and_each_asks_one_that_works_in_time() {
             let decision = with_rules(75, |rules| pool.decide(policy.as_ref(), &query, &SIZES, &page, rules, NOW));
             check(decision, &letters, &format!("{} seed {seed} of {}", registration.name, show(&letters)));
         }
+    }
+}
+
+#[test]
+fn pins_on_workers_on_trial_leave_one_that_works_among_the_first_two() {
+    for (mode, want) in [(DirectMode::Soft, "hr"), (DirectMode::Strict, "hh")] {
+        let letters = b"hhrr";
+        let mut pool = pool(letters);
+        let said = serialized(&[("x-warmroute-target-worker", "10.0.0.1:80,10.0.0.2:80")]);
+        let (directions, _) = Directions::of_headers(Headers::new(&said), "");
+        let mut wish = Wish::new(Some(&directions), mode);
+        let (policy, page) = (default_policy(&POLICIES[0]), InflightPage::open(None).unwrap());
+        let (query, request) = (Query::default(), (&SIZES, &mut wish));
+        let decide = |rules: &Rules<'_>| pool.decide_as_wished(policy.as_ref(), &query, request, &page, rules, NOW);
+        let decision = with_rules(75, decide).unwrap();
+        let picks: Vec<u8> = decision.picks.as_slice().iter().map(|worker| letters[usize::from(worker.0)]).collect();
+        assert!(show(&picks).starts_with(want), "{mode:?}: {}", show(&picks));
+        assert_eq!(decision.picks.first(), Some(WorkerId(0)), "the first that was named");
     }
 }
