@@ -7,7 +7,7 @@
 //! end         no longer counted, exactly once, whatever happened before
 //! ```
 
-use crate::direct::Outcome;
+use crate::direct::{Outcome, Wish};
 use crate::index::Recorded;
 use crate::pool::Pool;
 use crate::prefix::BlockHash;
@@ -95,6 +95,7 @@ pub struct Exchange {
     attempts: Option<u32>,
     has_first_byte: bool,
     outcome: Option<Outcome>,
+    is_bound: bool,
 }
 
 impl Exchange {
@@ -158,8 +159,15 @@ impl Exchange {
     }
 
     /// Notes what came of a wish for a worker.
-    pub const fn note_outcome(&mut self, outcome: Option<Outcome>) {
-        self.outcome = outcome;
+    pub const fn note_wish(&mut self, wish: &Wish<'_>) {
+        self.outcome = wish.outcome();
+        self.is_bound = wish.is_bound();
+    }
+
+    /// Whether no others than the decision's workers may serve the request.
+    #[must_use]
+    pub const fn is_bound(&self) -> bool {
+        self.is_bound
     }
 
     /// What came of a wish for a worker; `None` if there was none.

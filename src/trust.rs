@@ -13,7 +13,8 @@ pub struct AddressRange {
 
 impl AddressRange {
     /// The range that `text` says; an address alone is a range of one. `None` for anything else, and for bits behind the
-    /// prefix, which are a mistake more likely than a wish.
+    /// prefix, which are a mistake more likely than a wish. IPv4 addresses written as IPv6 (`::ffff:10.0.0.0/104`) are IPv4
+    /// addresses.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
@@ -24,7 +25,13 @@ impl AddressRange {
             Some(prefix) => Some(prefix).filter(is_number)?.parse().ok().filter(|prefix| *prefix <= bits)?,
             None => bits,
         };
-        let range = Self { first, prefix_bits };
+        let range = match first.to_canonical() {
+            mapped if mapped.is_ipv4() && first.is_ipv6() => {
+                Self { first: mapped, prefix_bits: prefix_bits.checked_sub(MAPPED_PREFIX_BITS)? }
+            }
+            first => Self { first, prefix_bits },
+        };
+        let first = range.first;
         (range.network(first) == Some(number(first))).then_some(range)
     }
 
@@ -44,6 +51,9 @@ impl AddressRange {
         Some(number(address).checked_shr(rest).and_then(|network| network.checked_shl(rest)).unwrap_or_default())
     }
 }
+
+/// Bits that stand before an IPv4 address that is written as IPv6.
+const MAPPED_PREFIX_BITS: u32 = u128::BITS - u32::BITS;
 
 /// The caller's address as the host tells it, if it is that of the connection.
 ///
@@ -91,6 +101,11 @@ mod tests {
             ("10.1.0.0/16", "::ffff:10.1.2.3", true),
             ("10.1.2.3", "10.1.2.3", true),
             ("10.1.2.3", "10.1.2.2", false),
+            ("::ffff:10.0.0.0/104", "10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "::ffff:10.1.2.3", true),
+            ("::ffff:10.0.0.0/104", "11.1.2.3", false),
+            ("::ffff:10.1.2.3", "10.1.2.3", true),
+            ("::ffff:0.0.0.0/96", "1.2.3.4", true),
             ("0.0.0.0/0", "255.1.2.3", true),
             ("0.0.0.0/0", "::1", false),
             ("2001:db8::/32", "2001:db8:ffff::1", true),
@@ -143,9 +158,19 @@ mod tests {
 
     #[test]
     fn what_is_no_range_is_refused() {
-        for text in
-            ["", "10.0.0.1/8", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/+8", "localhost", "10.0.0.0/8/8", "1"]
-        {
+        for text in [
+            "",
+            "10.0.0.1/8",
+            "::ffff:10.0.0.1/104",
+            "::ffff:0.0.0.0/95",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "localhost",
+            "10.0.0.0/8/8",
+            "1",
+        ] {
             assert_eq!(AddressRange::parse(text), None, "{text}");
         }
     }

@@ -23,7 +23,7 @@ pub use reader::{KeyDoc, Section};
 pub use request::RequestConfig;
 pub use trust::{DirectMode, FailureMode, Secret, TrustConfig};
 
-use crate::direct::DESTINATION_HEADER;
+use crate::direct::HintSet;
 use crate::model::ModelAlias;
 use crate::schedule::{POLICIES, Policy};
 use discovery::read_discovery;
@@ -153,7 +153,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
     let model_header = read_own_header(
         section,
         "modelHeader",
-        "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none. Only a model within `request.scanBytesMax` is told, and engines may read another one there (a key written twice, or in another case): it is for routing, not for permission",
+        "a request header that is set to the body's `model`, after aliases, before the route is chosen anew, as in `x-gateway-model-name`; a client's own is removed; empty: none. Where a client's own chose its route and the model is in no pool's `models`, its pool is not known: it is routed by Envoy's fallback policy, answered 503 `unknown_pool` with `failureMode: closed` or if it is trusted and names its worker strictly, and counted nowhere. So remove that header before routes are chosen, as the samples do (`early_header_mutation_extensions`). Only a model within `request.scanBytesMax` is told, and engines may read another one there (a key written twice, or in another case): it is for routing, not for permission",
     );
     if section.is_clean() && model_header.is_empty() {
         if pools.is_empty() {
@@ -181,6 +181,14 @@ fn read_config(section: &mut Section<'_>) -> Config {
     if section.is_clean() && !discovery.is_on() && pools.iter().any(|pool| pool.workers.is_empty()) {
         section.refuse("discovery", "an object with the cluster of Envoy's admin endpoint, as a pool has no workers");
     }
+    let trust = section.secret_section("trust", "who may say where a request goes; by default nobody", read_trust);
+    let own_headers = [&model_header, &session.header, &trust.secret_header];
+    let is_named_twice = |(place, name): (usize, &&String)| {
+        !name.is_empty() && own_headers.iter().skip(place + 1).any(|other| other == name)
+    };
+    if section.is_clean() && own_headers.iter().enumerate().any(is_named_twice) {
+        section.refuse("trust", "an object whose secretHeader, modelHeader and session.header are different headers");
+    }
     Config {
         policies,
         other_policy,
@@ -198,7 +206,7 @@ fn read_config(section: &mut Section<'_>) -> Config {
         discovery,
         poll: section.section("poll", "how workers are asked for their load", read_poll),
         health: section.section("health", "when a worker is taken out of use for its failures", read_health),
-        trust: section.section("trust", "who may say where a request goes; by default nobody", read_trust),
+        trust,
         direct_mode: read_direct_mode(section),
         failure_mode: read_failure_mode(section),
         request,
@@ -222,6 +230,9 @@ fn read_policy_at(section: &mut Section<'_>, route_name: String) -> NamedPolicy 
 
 fn read_session(section: &mut Section<'_>) -> SessionConfig {
     let header = read_header_name(section, "header", "a request header, as in `x-session-id`");
+    if section.is_clean() && has_meaning(&header, &header) {
+        section.refuse("header", OWN_HEADER);
+    }
     let mut name = |key, doc| section.string(key, "", 0..=NAME_BYTES_MAX, doc);
     SessionConfig {
         header,
@@ -242,13 +253,20 @@ fn read_header_name(section: &mut Section<'_>, key: &'static str, doc: &'static 
 /// As [`read_header_name`], for one that is written or removed: those that frame a request or choose its worker are not for
 /// that.
 fn read_own_header(section: &mut Section<'_>, key: &'static str, doc: &'static str) -> String {
-    const TAKEN: &[&str] = &["content-length", "transfer-encoding", "host", DESTINATION_HEADER];
+    const TAKEN: &[&str] = &["content-length", "transfer-encoding", "host"];
     let name = read_header_name(section, key, doc);
-    if section.is_clean() && TAKEN.contains(&name.as_str()) {
-        section.refuse(key, "a header of its own");
+    if section.is_clean() && (TAKEN.contains(&name.as_str()) || has_meaning(&name, "")) {
+        section.refuse(key, OWN_HEADER);
     }
     name
 }
+
+/// Whether a header means something here already; `session_header` as in [`HintSet::place`].
+fn has_meaning(name: &str, session_header: &str) -> bool {
+    ["cookie", "content-encoding"].contains(&name) || HintSet::place(name.as_bytes(), session_header).is_some()
+}
+
+const OWN_HEADER: &str = "a header of its own";
 
 /// What stands in the name of a header as the host hands it over.
 const fn is_header_byte(byte: u8) -> bool {

@@ -48,7 +48,8 @@ pub fn read<T>(config: &Value, read: impl FnOnce(&mut Section<'_>) -> T) -> Resu
     let object = config.as_object();
     if object.is_none() {
         let (path, want) = ("configuration".to_string(), "an object".to_string());
-        log.error.add(Problem::Unfit { path, got: shorten(config), want });
+        // Anything may be in it, also secrets.
+        log.error.add(Problem::Unfit { path, got: kind(config).to_owned(), want });
     }
     let mut root = Section::root(object, object.is_none(), &mut log);
     let parsed = read(&mut root);
@@ -106,6 +107,8 @@ pub struct Section<'v> {
     is_void: bool,
     /// A name in this section is unknown, and with it which other keys there may be.
     has_unknown_name: bool,
+    /// Its values are secret, or may have been meant for one that is: errors tell their kinds only.
+    is_secret: bool,
     log: &'v mut Log,
 }
 
@@ -256,6 +259,19 @@ impl<'v> Section<'v> {
         parsed
     }
 
+    /// As [`Section::section`], for one that has secrets: no error repeats a value of it, whatever key it stands at.
+    pub fn secret_section<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl FnOnce(&mut Section<'_>) -> T,
+    ) -> T {
+        let is_secret = std::mem::replace(&mut self.is_secret, true);
+        let parsed = self.section(key, doc, read);
+        self.is_secret = is_secret;
+        parsed
+    }
+
     /// A nested object, or a string that is short for an object with nothing but that string as its `short_for`.
     pub fn text_or_section<T>(
         &mut self,
@@ -280,7 +296,7 @@ impl<'v> Section<'v> {
 
     /// Adds the error that the value of `key`, which has been read, is not `want`: for what only the caller can check.
     pub fn refuse(&mut self, key: &str, want: &str) {
-        let got = self.object.and_then(|object| object.get(key)).map(shorten);
+        let got = self.object.and_then(|object| object.get(key)).map(|value| self.show(value));
         let (path, want) = (self.path_of(key), want.to_string());
         self.log.error.add(match got {
             Some(got) => Problem::Unfit { path, got, want },
@@ -301,7 +317,7 @@ impl<'v> Section<'v> {
     }
 
     const fn root(object: Option<&'v Map<String, Value>>, is_void: bool, log: &'v mut Log) -> Self {
-        Self { object, path: String::new(), asked: Vec::new(), is_void, has_unknown_name: false, log }
+        Self { object, path: String::new(), asked: Vec::new(), is_void, has_unknown_name: false, is_secret: false, log }
     }
 
     /// The section of `value`, which is at `path` and ought to be `want`.
@@ -310,9 +326,16 @@ impl<'v> Section<'v> {
         let mut is_void = self.is_void;
         if let (Some(value), None) = (value, object) {
             is_void = true;
-            self.log.error.add(Problem::Unfit { path: path.clone(), got: shorten(value), want: want.to_string() });
+            let got = self.show(value);
+            self.log.error.add(Problem::Unfit { path: path.clone(), got, want: want.to_string() });
         }
-        Section { object, path, asked: Vec::new(), is_void, has_unknown_name: false, log: self.log }
+        let is_secret = self.is_secret;
+        Section { object, path, asked: Vec::new(), is_void, has_unknown_name: false, is_secret, log: self.log }
+    }
+
+    /// The value as errors may tell it.
+    fn show(&self, value: &Value) -> String {
+        if self.is_secret { kind(value).to_owned() } else { shorten(value) }
     }
 
     /// Every key passes here: notes that it exists, describes it, and gives what is written.
@@ -350,7 +373,7 @@ impl<'v> Section<'v> {
         let text = value.as_str().filter(|text| bytes.contains(&text.len()));
         if text.is_none() {
             let want = format!("a string of {}", span_bytes(bytes));
-            self.log.error.add(Problem::Unfit { path: self.path_of(key), got: shorten(value), want });
+            self.log.error.add(Problem::Unfit { path: self.path_of(key), got: self.show(value), want });
         }
         text
     }
@@ -358,7 +381,8 @@ impl<'v> Section<'v> {
     fn fit_name(&mut self, key: &str, value: &Value, names: &[&'static str]) -> Option<&'static str> {
         let name = names.iter().find(|name| value.as_str() == Some(name)).copied();
         if name.is_none() {
-            let problem = Problem::UnknownName { path: self.path_of(key), got: shorten(value), known: names.to_vec() };
+            let (path, got) = (self.path_of(key), self.show(value));
+            let problem = Problem::UnknownName { path, got, known: names.to_vec() };
             self.log.error.add(problem);
             self.has_unknown_name = true;
         }
@@ -417,6 +441,18 @@ fn whole_number(value: &Value) -> Option<u64> {
 fn number(value: &Value) -> Option<f64> {
     let written = || value.as_str()?.parse().ok().filter(|number: &f64| number.is_finite());
     value.as_f64().or_else(written)
+}
+
+/// What kind of value it is, in words.
+const fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
 }
 
 fn span(min: &dyn Display, max: &dyn Display) -> String {

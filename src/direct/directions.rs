@@ -19,13 +19,15 @@ pub enum Pin {
     Place(usize),
 }
 
-/// Where a request is to go. Bounded: pins by [`PINS_MAX`], subsets by [`WORKERS_MAX`] each, and there are two at the most.
+/// Where a request is to go. Bounded: pins by [`PINS_MAX`], the two subsets by [`WORKERS_MAX`] each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directions {
     /// Workers, in order of preference.
     pub pins: Vec<Pin>,
-    /// Each allows certain workers and no others, by the hashes of `IP:port` or of an IP. Sorted.
-    subsets: Vec<Vec<u64>>,
+    /// The one that a request's header says: it allows certain workers and no others.
+    subset: Option<Subset>,
+    /// The one that the gateway itself says: it holds in either mode, whatever the request says.
+    gateway_subset: Option<Subset>,
     /// The data-parallel rank.
     pub rank: Option<u32>,
     /// What keeps requests together that carry the same: a session's name.
@@ -35,6 +37,10 @@ pub struct Directions {
     has_pins: bool,
     has_rank: bool,
 }
+
+/// Workers that may be chosen, by the hashes of `IP:port` or of an IP. Sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Subset(Vec<u64>);
 
 /// Something that was said cannot be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,33 +77,51 @@ impl Directions {
     /// Whether nothing was said that concerns who is chosen.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pins.is_empty() && self.subsets.is_empty() && self.rank.is_none() && !self.is_malformed
+        !self.names_workers() && self.rank.is_none() && !self.is_malformed
+    }
+
+    /// Whether workers were named, or those that may be chosen.
+    #[must_use]
+    pub const fn names_workers(&self) -> bool {
+        !self.pins.is_empty() || self.subset.is_some() || self.gateway_subset.is_some()
     }
 
     /// Takes in a list of workers of which one is to be chosen: as the gateway's metadata has it, as a list or as a text with
     /// commas.
+    ///
+    /// What is no address in it is nobody's, so that a list of nothing else allows nobody, as an empty one does: the operator's
+    /// word restricts, also where it was written wrongly.
     pub fn add_subset_metadata(&mut self, value: &[u8]) {
         let listed: Vec<_> = Headers::new(value).iter().map(|(text, _)| text).collect();
         // A text of digits, dots and commas is no list: its first bytes would be a number of pairs in the millions.
-        let is_understood = match listed.as_slice() {
-            [] => self.add_subset(value.split(|byte| *byte == b',')),
-            texts => self.add_subset(texts.iter().copied()),
-        };
-        self.is_malformed |= is_understood.is_err();
+        self.gateway_subset = Some(match listed.as_slice() {
+            [] => Subset::of_readable(value.split(|byte| *byte == b',')),
+            texts => Subset::of_readable(texts.iter().copied()),
+        });
     }
 
-    /// Whether all that was said of workers that may be chosen allows this one.
+    /// Whether what the request says of workers that may be chosen allows this one.
     #[must_use]
     pub fn allows(&self, address: &str) -> bool {
-        let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
-        let hashes = [address, ip].map(|text| xxh3_64(text.as_bytes()));
-        self.subsets.iter().all(|subset| hashes.iter().any(|hash| subset.binary_search(hash).is_ok()))
+        self.subset.as_ref().is_none_or(|subset| subset.has(address))
     }
 
-    /// Whether it was said which workers may be chosen.
+    /// Whether what the gateway says of workers that may be chosen allows this one.
     #[must_use]
-    pub fn has_subset(&self) -> bool {
-        !self.subsets.is_empty()
+    pub fn gateway_allows(&self, address: &str) -> bool {
+        self.gateway_subset.as_ref().is_none_or(|subset| subset.has(address))
+    }
+
+    /// Whether the request says which workers may be chosen.
+    #[must_use]
+    pub const fn has_subset(&self) -> bool {
+        self.subset.is_some()
+    }
+
+    /// Whether the gateway says which workers may be chosen.
+    #[must_use]
+    pub const fn has_gateway_subset(&self) -> bool {
+        self.gateway_subset.is_some()
     }
 
     fn tell(&mut self, meaning: Meaning, value: &[u8]) {
@@ -110,8 +134,8 @@ impl Directions {
                 Ok(())
             }),
             Meaning::Subset => {
-                let is_understood = self.add_subset(value.split(|byte| *byte == b','));
-                self.is_malformed |= is_understood.is_err();
+                self.subset = Subset::of(value.split(|byte| *byte == b',')).ok();
+                self.is_malformed |= self.subset.is_none();
             }
             Meaning::Rank => self.tell_rank(value),
             Meaning::RoutingKey => self.routing_key = Some(value.to_vec()).filter(|key| !key.is_empty()),
@@ -156,25 +180,43 @@ impl Directions {
         let address: SocketAddr = text.parse().ok()?;
         Some(Pin::Address(address.to_string()))
     }
+}
 
-    fn add_subset<'v>(&mut self, items: impl Iterator<Item = &'v [u8]>) -> Result<(), Malformed> {
+impl Subset {
+    /// The workers that `items` name.
+    fn of<'v>(items: impl Iterator<Item = &'v [u8]>) -> Result<Self, Malformed> {
         let mut subset = Vec::new();
         for item in items {
-            let text = text(item)?;
-            let entry = match (text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {
-                (Ok(address), _) => address.to_string(),
-                (_, Ok(IpAddr::V4(ip))) => ip.to_string(),
-                (_, Ok(IpAddr::V6(ip))) => format!("[{ip}]"),
-                _ => return Err(Malformed),
-            };
             if subset.len() == WORKERS_MAX {
                 return Err(Malformed);
             }
-            subset.push(xxh3_64(entry.as_bytes()));
+            subset.push(Self::entry(item)?);
         }
         subset.sort_unstable();
-        self.subsets.push(subset);
-        Ok(())
+        Ok(Self(subset))
+    }
+
+    /// As [`Subset::of`], without what is no address, and without what is beyond [`WORKERS_MAX`].
+    fn of_readable<'v>(items: impl Iterator<Item = &'v [u8]>) -> Self {
+        let mut subset: Vec<u64> = items.filter_map(|item| Self::entry(item).ok()).take(WORKERS_MAX).collect();
+        subset.sort_unstable();
+        Self(subset)
+    }
+
+    fn entry(item: &[u8]) -> Result<u64, Malformed> {
+        let text = text(item)?;
+        let entry = match (text.parse::<SocketAddr>(), text.parse::<IpAddr>()) {
+            (Ok(address), _) => address.to_string(),
+            (_, Ok(IpAddr::V4(ip))) => ip.to_string(),
+            (_, Ok(IpAddr::V6(ip))) => format!("[{ip}]"),
+            _ => return Err(Malformed),
+        };
+        Ok(xxh3_64(entry.as_bytes()))
+    }
+
+    fn has(&self, address: &str) -> bool {
+        let ip = address.rsplit_once(':').map_or(address, |(ip, _)| ip);
+        [address, ip].iter().any(|text| self.0.binary_search(&xxh3_64(text.as_bytes())).is_ok())
     }
 }
 

@@ -169,13 +169,14 @@ pub struct Wish<'d> {
     directions: Option<&'d Directions>,
     mode: DirectMode,
     outcome: Option<Outcome>,
+    is_bound: bool,
 }
 
 impl<'d> Wish<'d> {
     /// A wish, if any directions are given.
     #[must_use]
     pub const fn new(directions: Option<&'d Directions>, mode: DirectMode) -> Self {
-        Self { directions, mode, outcome: None }
+        Self { directions, mode, outcome: None, is_bound: false }
     }
 
     /// None.
@@ -202,9 +203,21 @@ impl<'d> Wish<'d> {
         self.outcome
     }
 
-    /// It is fulfilled.
-    pub const fn follow(&mut self) {
+    /// Whether no others than the decision's workers may serve the request, even when all of these fail.
+    #[must_use]
+    pub const fn is_bound(&self) -> bool {
+        self.is_bound
+    }
+
+    /// It is fulfilled. `is_bound` = and no other workers than those that it allows will do, in either mode.
+    pub fn follow(&mut self, is_bound: bool) {
+        self.is_bound |= is_bound || self.is_strict();
         self.outcome = Some(Outcome::Followed);
+    }
+
+    /// It cannot be fulfilled, and nothing else will do, in either mode.
+    pub const fn refuse(&mut self, refusal: Refusal) {
+        self.outcome = Some(Outcome::Refused(refusal));
     }
 
     /// It cannot be fulfilled. Returns whether the request is decided all the same.

@@ -125,7 +125,10 @@ fn a_subset_allows_addresses_and_ips_and_nothing_else() {
     }
     let mut both = got;
     both.add_subset_metadata(b"10.0.0.1,10.0.0.3");
-    let allowed = cases.iter().filter(|(address, _)| both.allows(address)).map(|(address, _)| *address);
+    let allowed = cases
+        .iter()
+        .filter(|(address, _)| both.allows(address) && both.gateway_allows(address))
+        .map(|(address, _)| *address);
     assert_eq!(allowed.collect::<Vec<_>>(), ["10.0.0.1:80"], "a header does not widen what the gateway allows");
 }
 
@@ -135,14 +138,18 @@ fn the_gateways_metadata_are_a_list_or_a_text() {
     for value in [&list[..], b"10.0.0.1:80,10.0.0.2:80"] {
         let mut got = Directions::default();
         got.add_subset_metadata(value);
-        assert!(got.allows("10.0.0.1:80") && got.allows("10.0.0.2:80") && !got.allows("10.0.0.3:80"));
-        assert!(!got.is_malformed);
+        assert!(["10.0.0.1:80", "10.0.0.2:80"].into_iter().all(|address| got.gateway_allows(address)));
+        assert!(!got.gateway_allows("10.0.0.3:80") && got.allows("10.0.0.3:80") && !got.has_subset());
     }
     for value in [&b""[..], b"\x01", &1.0_f64.to_le_bytes(), &serialized(&[("pod", "")]), &serialized(&[])] {
         let mut got = Directions::default();
         got.add_subset_metadata(value);
-        assert!(got.is_malformed && !got.is_empty(), "{value:?}");
+        assert!(got.has_gateway_subset() && !got.is_malformed && !got.is_empty(), "{value:?}");
+        assert!(!got.gateway_allows("10.0.0.1:80"), "nobody is allowed: {value:?}");
     }
+    let mut partly = Directions::default();
+    partly.add_subset_metadata(b"pod-1, 10.0.0.1:80");
+    assert!(partly.gateway_allows("10.0.0.1:80") && !partly.gateway_allows("10.0.0.2:80"));
 }
 
 #[test]
@@ -270,6 +277,6 @@ fn whatever_comes_is_read_within_bounds() {
         got.add_subset_metadata(&bytes);
         assert!(got.pins.len() <= PINS_MAX, "seed {seed}");
         assert!(contradicted.is_empty() || headers.len() > 1 || bytes != serialized(&headers), "seed {seed}");
-        assert!(!got.allows(&body) || !got.has_subset() || body.contains("10.0.0.1"), "seed {seed}");
+        assert!(!got.gateway_allows(&body) || body.contains("10.0.0.1"), "seed {seed}");
     }
 }

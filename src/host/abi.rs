@@ -320,14 +320,19 @@ pub(super) fn remove_header(map: HeaderMap, name: &str) {
     call.end(0);
 }
 
-/// A property of the host by its path, segments parted by a zero byte; `None` if it is absent now.
+/// A property of the host by its path, segments parted by a zero byte; `None` if it is absent now, or empty.
 pub(super) fn property(path: &str) -> Option<Vec<u8>> {
+    property_if_empty_too(path).filter(|value| !value.is_empty())
+}
+
+/// As [`property`], and an empty one is not absent.
+pub(super) fn property_if_empty_too(path: &str) -> Option<Vec<u8>> {
     let (mut data, mut data_bytes) = (std::ptr::null_mut(), 0);
     let call = stage::call(HostCall::GetProperty);
     // SAFETY: `path` is one live slice; the host writes a pointer and a length to valid places.
     let status = unsafe { imports::proxy_get_property(path.as_ptr(), path.len(), &raw mut data, &raw mut data_bytes) };
     call.end(data_bytes);
-    (status == STATUS_OK && !data.is_null()).then(|| take(data, data_bytes))
+    (status == STATUS_OK).then(|| take(data, data_bytes))
 }
 
 /// A value of shared data and its version; `None` for a missing or an empty one.

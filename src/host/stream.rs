@@ -12,9 +12,10 @@ use std::rc::Rc;
 use super::abi::{self, Action, Buffer, HeaderMap};
 use super::plugin::Plugin;
 use super::shared_data::SharedData;
-use crate::config::FailureMode;
+use crate::config::{DirectMode, FailureMode};
 use crate::direct::{DESTINATION_HEADER, HintSet, Outcome};
 use crate::exchange::Exchange;
+use crate::pool::Pool;
 use crate::request::{Api, Headers, ParseError};
 use crate::response::AnswerReader;
 use crate::router::{Ask, Body, Model};
@@ -134,8 +135,16 @@ impl Stream {
 
     fn read_headers(&mut self, is_end: bool) -> Action {
         let plugin = Rc::clone(&self.plugin);
-        let Ok(mut plugin) = plugin.try_borrow_mut() else { return Action::Continue };
+        // What is not looked at may not choose a host either.
+        let unseen = || {
+            abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
+            Action::Continue
+        };
+        let Ok(mut plugin) = plugin.try_borrow_mut() else { return unseen() };
         let pairs = abi::header_pairs(HeaderMap::Request);
+        if pairs.is_empty() {
+            return unseen();
+        }
         let seen = Seen::of(Headers::new(&pairs), plugin.router.config());
         self.hints = seen.hints;
         self.has_secret = seen.take_secret(plugin.router.config());
@@ -155,9 +164,13 @@ impl Stream {
             return Action::Pause;
         }
         if !self.enter_pool(&plugin, None) {
+            if is_encoded {
+                self.note_unread(&plugin, None);
+            }
+            self.leave_astray(&plugin, true);
             return Action::Continue;
         }
-        if is_end && self.ask.directions.is_none() {
+        if is_end && !self.says_where(&plugin) {
             self.leave(&plugin, Stat::UnroutedNoBody);
             return Action::Continue;
         }
@@ -167,7 +180,7 @@ impl Stream {
         }
         if is_end || is_encoded || !self.wants_body(&plugin) {
             if !is_end {
-                self.note_unread(&plugin);
+                self.note_unread(&plugin, Some(self.ask.pool));
             }
             self.ask.prompt_bytes = announced_bytes().unwrap_or_default();
             let started_ns = abi::now().as_ns();
@@ -265,7 +278,14 @@ impl Stream {
             let model = model::of(reading.as_ref().ok());
             model::choose_route(plugin, model);
             if !self.enter_pool(plugin, model) {
-                return model::forward(plugin, reading.as_ref().ok());
+                if is_truncated {
+                    self.note_unread(plugin, None);
+                }
+                if self.is_route_stale && reading.as_ref().is_ok_and(|reading| reading.has_hints) {
+                    self.take_body_hints(plugin, &bytes);
+                }
+                model::forward(plugin, reading.as_ref().ok());
+                return self.leave_astray(plugin, true);
             }
         }
         plugin.stats.record(Stat::BodyBytes, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
@@ -276,7 +296,7 @@ impl Stream {
             self.take_body_hints(plugin, &bytes);
         }
         if is_truncated || reading.as_ref().is_err_and(|error| *error != ParseError::Empty) {
-            self.note_unread(plugin);
+            self.note_unread(plugin, Some(self.ask.pool));
         }
         model::forward(plugin, reading.as_ref().ok());
         match reading {
@@ -287,7 +307,7 @@ impl Stream {
                 self.decide(plugin, started_ns);
             }
             // Where it goes was said: its prompt is not needed.
-            Err(_) if self.ask.directions.is_some() => self.decide(plugin, started_ns),
+            Err(_) if self.says_where(plugin) => self.decide(plugin, started_ns),
             Err(error) => {
                 log::debug!("body not routed: {error}");
                 let is_empty = error == ParseError::Empty;
@@ -305,6 +325,9 @@ impl Stream {
         plugin.keep_slot(self.ask.pool);
         let destinations = destinations(plugin, self.ask.pool, &decision);
         self.has_destination = abi::set_header(HeaderMap::Request, DESTINATION_HEADER, &destinations);
+        if self.exchange.is_bound() {
+            limit_retries(decision.picks.as_slice().len());
+        }
         stage::end(Work::SetHeader);
         plugin.stats.record(Stat::DecisionUs, abi::now().as_ns().saturating_sub(started_ns) / 1_000);
         plugin.stats.count(Stat::Routed);
@@ -322,10 +345,45 @@ impl Stream {
 
     /// There is no decision: because a trusted hop's wish cannot be fulfilled, or because there are no workers.
     fn leave_undecided(&mut self, plugin: &Plugin) {
-        self.count_outcome(plugin);
         match self.exchange.outcome() {
-            Some(Outcome::Refused(refusal)) => self.refuse(refusal.word(), refusal.message()),
+            Some(Outcome::Refused(refusal)) => {
+                self.count_outcome(plugin);
+                self.refuse(plugin, refusal.word(), refusal.message());
+            }
+            // Whatever was wished, nobody came to fulfil or to ignore it.
             _ => self.leave(plugin, Stat::UnroutedNoWorkers),
+        }
+    }
+
+    /// Whether something was said of the request's worker on which alone it can be decided, or for which it is refused.
+    fn says_where(&self, plugin: &Plugin) -> bool {
+        let is_strict = plugin.router.config().direct_mode == DirectMode::Strict;
+        let has_ranks = || plugin.router.pool(self.ask.pool).is_some_and(Pool::has_ranks);
+        self.ask.directions.as_ref().is_some_and(|directions| {
+            directions.names_workers()
+                || (directions.is_malformed && is_strict)
+                || (directions.rank.is_some() && has_ranks())
+        })
+    }
+
+    /// The request has no pool. Where that is only because a client chose its first route by the model's header, the route
+    /// that Envoy takes now may lead to one of ours: what must not go to a worker unjudged is refused. `is_inference` = it
+    /// would be a pool's request then.
+    fn leave_astray(&mut self, plugin: &Plugin, is_inference: bool) {
+        if !self.is_route_stale || self.has_pool {
+            return;
+        }
+        let config = plugin.router.config();
+        let is_directed = self.ask.directions.is_some();
+        let is_refused = is_directed && config.direct_mode == DirectMode::Strict;
+        if is_directed {
+            plugin.stats.count(if is_refused { Stat::DirectedRefused } else { Stat::DirectedIgnored });
+        }
+        if is_refused {
+            self.refuse(plugin, UNKNOWN_POOL, "the request says where it goes, and its pool is not known");
+        } else if is_inference && config.failure_mode == FailureMode::Closed {
+            plugin.stats.count(Stat::RefusedUndecided);
+            self.refuse(plugin, UNKNOWN_POOL, "the request's pool is not known");
         }
     }
 
@@ -350,16 +408,37 @@ impl Stream {
                 _ => ("no_workers", "no worker of the pool is known"),
             };
             plugin.stats.count(Stat::RefusedUndecided);
-            self.refuse(reason, message);
+            self.refuse(plugin, reason, message);
         }
     }
 
-    /// Answers the request 503, in the plugin's name.
-    fn refuse(&mut self, reason: &str, message: &str) {
-        self.stage = Stage::Refused;
-        refuse::refuse(reason, message);
+    /// Answers the request 503, in the plugin's name. If the host does not take the answer, the request goes on undecided.
+    fn refuse(&mut self, plugin: &Plugin, reason: &str, message: &str) {
+        let tells_rung = plugin.router.config().response_headers;
+        if refuse::refuse(reason, message, tells_rung) {
+            self.stage = Stage::Refused;
+        } else {
+            abi::remove_header(HeaderMap::Request, DESTINATION_HEADER);
+        }
     }
 }
+
+/// Why a request is refused whose route is not the one that the host tells of, and whose model is no pool's.
+const UNKNOWN_POOL: &str = "unknown_pool";
+
+/// Has the host try the picks and nobody else: beyond their list its fallback policy would choose. What a trusted hop allows
+/// less stays.
+///
+/// Source: Envoy's documentation, `x-envoy-max-retries`: it takes precedence over the route's own number, and goes no further.
+fn limit_retries(picks: usize) {
+    let retries = picks.saturating_sub(1);
+    let allowed = abi::header(HeaderMap::Request, MAX_RETRIES_HEADER);
+    let allowed = allowed.and_then(|allowed| std::str::from_utf8(&allowed).ok()?.parse().ok());
+    let retries = allowed.map_or(retries, |allowed: usize| allowed.min(retries));
+    abi::set_header(HeaderMap::Request, MAX_RETRIES_HEADER, &retries.to_string());
+}
+
+const MAX_RETRIES_HEADER: &str = "x-envoy-max-retries";
 
 /// The API that a request is for; `None` if it is none that is read.
 fn api(seen: &Seen<'_>, plugin: &Plugin) -> Option<Api> {

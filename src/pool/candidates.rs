@@ -167,8 +167,10 @@ impl Pool {
             picks.put_first(holder);
             branch = Branch::PreviousResponse;
         }
-        self.keep_proven_pick(policy, &query, &mut picks);
         pinned.apply(&mut picks, &mut branch);
+        if !pinned.is_only() {
+            self.keep_proven_pick(policy, &query, &mut picks);
+        }
         stage::end(Stage::Score);
         let first = picks.first()?;
         let matched_tokens = self.matched_tokens(first, &query, sizes) as u32;

@@ -1,7 +1,8 @@
 //! The workers that a trusted hop means, found among those of a pool that are available.
 
 use super::Pool;
-use crate::direct::{Directions, Pin, Refusal, Wish};
+use super::members::Member;
+use crate::direct::{Pin, Refusal, Wish};
 use crate::schedule::{Branch, Picks};
 use crate::worker::WorkerId;
 
@@ -13,6 +14,11 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
+    /// Whether no others may be tried after them.
+    pub(super) const fn is_only(&self) -> bool {
+        self.is_only
+    }
+
     /// Puts them before the policy's picks, or in their place.
     pub(super) fn apply(&self, picks: &mut Picks, branch: &mut Branch) {
         if self.picks.first().is_none() {
@@ -32,17 +38,25 @@ impl Pool {
     pub(super) fn follow(&mut self, wish: &mut Wish<'_>) -> Option<Pinned> {
         let none = Pinned::default();
         let Some(directions) = wish.directions() else { return Some(none) };
+        if directions.has_gateway_subset() {
+            if !self.keep_candidates(|member| directions.gateway_allows(&member.address)) {
+                wish.refuse(Refusal::SubsetEmpty);
+                return None;
+            }
+            wish.follow(true);
+        }
         if directions.is_malformed {
             return wish.fail(Refusal::MalformedHint).then_some(none);
         }
-        let has_ranks = directions.rank.is_some() && self.members.iter().any(|member| member.rank.is_some());
-        if directions.has_subset() || has_ranks {
-            let allowed = self.allowed(directions, has_ranks);
-            if !self.leave_only(&allowed) {
-                let refusal = if directions.has_subset() { Refusal::SubsetEmpty } else { Refusal::WorkerUnavailable };
+        let has_subset = directions.has_subset();
+        let has_ranks = directions.rank.is_some() && self.has_ranks();
+        if has_subset || has_ranks {
+            let is_of_rank = |member: &Member| !has_ranks || member.rank == directions.rank;
+            if !self.keep_candidates(|member| is_of_rank(member) && directions.allows(&member.address)) {
+                let refusal = if has_subset { Refusal::SubsetEmpty } else { Refusal::WorkerUnavailable };
                 return wish.fail(refusal).then_some(none);
             }
-            wish.follow();
+            wish.follow(has_subset);
         }
         if directions.pins.is_empty() {
             return Some(none);
@@ -58,20 +72,25 @@ impl Pool {
             let refusal = if is_known { Refusal::WorkerUnavailable } else { Refusal::UnknownWorker };
             return wish.fail(refusal).then_some(none);
         }
-        wish.follow();
+        wish.follow(false);
         Some(Pinned { picks, is_only: wish.is_strict() })
     }
 
-    /// Which workers may be chosen, by their ids.
-    fn allowed(&self, directions: &Directions, has_ranks: bool) -> Vec<bool> {
+    /// Whether workers of this pool have data-parallel ranks, so that a rank says which.
+    #[must_use]
+    pub fn has_ranks(&self) -> bool {
+        self.members.iter().any(|member| member.rank.is_some())
+    }
+
+    /// Leaves the workers that may be chosen; `false` if none of them is available, and then all stay.
+    fn keep_candidates(&mut self, may_be_chosen: impl Fn(&Member) -> bool) -> bool {
         let mut allowed = vec![false; self.fleet.len()];
         for member in &self.members {
-            let is_of_rank = !has_ranks || member.rank == directions.rank;
             if let Some(slot) = member.id.and_then(|id| allowed.get_mut(usize::from(id.0))) {
-                *slot = is_of_rank && directions.allows(&member.address);
+                *slot = may_be_chosen(member);
             }
         }
-        allowed
+        self.leave_only(&allowed)
     }
 
     /// The worker of this pool that is meant.

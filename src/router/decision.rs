@@ -122,7 +122,7 @@ impl Router {
         };
         let mut wish = Wish::new(ask.directions.as_deref(), self.config.direct_mode);
         let decision = self.decide_over_page(store, ask, &query, &sizes, (exchange, &mut wish), now);
-        exchange.note_outcome(wish.outcome());
+        exchange.note_wish(&wish);
         let decision = decision?;
         if let (Some(request), Some(worker)) = (for_adapter, decision.picks.first()) {
             self.note_adapter(store, ask.pool, request, worker, now);

@@ -49,13 +49,26 @@ impl Pooled {
     }
 
     fn ask(&mut self, headers: &[(&str, &str)]) -> (Option<Decision>, Option<Outcome>) {
-        let (directions, _) = Directions::of_headers(Headers::new(&serialized(headers)), "");
+        let (decision, outcome, _) = self.ask_behind(headers, None);
+        (decision, outcome)
+    }
+
+    /// As [`Self::ask`], behind a gateway that allows the workers of a subset; also whether nobody else may serve it.
+    fn ask_behind(
+        &mut self,
+        headers: &[(&str, &str)],
+        subset: Option<&str>,
+    ) -> (Option<Decision>, Option<Outcome>, bool) {
+        let (mut directions, _) = Directions::of_headers(Headers::new(&serialized(headers)), "");
+        if let Some(subset) = subset {
+            directions.add_subset_metadata(subset.as_bytes());
+        }
         let directions = Some(directions).filter(|directions| !directions.is_empty()).map(Box::new);
         let (ask, mut exchange) = (Ask { directions, ..Ask::default() }, Exchange::default());
         let decision = self.router.decide(&mut self.store, &ask, &mut exchange, NOW);
-        let outcome = exchange.outcome();
+        let (outcome, is_bound) = (exchange.outcome(), exchange.is_bound());
         self.router.end(&mut self.store, 0, &mut exchange, None, NOW);
-        (decision, outcome)
+        (decision, outcome, is_bound)
     }
 }
 
@@ -126,6 +139,47 @@ fn within_a_subset_the_policy_chooses() {
         let want = if mode == "soft" { Outcome::Ignored(refusal) } else { Outcome::Refused(refusal) };
         assert_eq!(outcome, Some(want));
         assert_eq!(ids(decision), if mode == "soft" { vec![1] } else { vec![] }, "the subset holds");
+    }
+}
+
+#[test]
+fn what_the_gateway_allows_holds_in_either_mode_whatever_the_request_says() {
+    for mode in ["soft", "strict"] {
+        for said in [&[][..], &[(OWN, "10.0.0.2:80")], &[("x-smg-routing-key", "7")]] {
+            let (decision, outcome, is_bound) = Pooled::of(mode).ask_behind(said, Some("10.0.0.2"));
+            assert_eq!((ids(decision), outcome, is_bound), (vec![1], Some(Outcome::Followed), true), "{mode} {said:?}");
+        }
+        // What cannot be understood, or be had, does not lift it.
+        for (header, value) in [("x-smg-target-worker", "-1"), (SUBSET, "pod-a"), (SUBSET, "10.0.0.1"), (OWN, "pod-a")]
+        {
+            let (decision, outcome, is_bound) = Pooled::of(mode).ask_behind(&[(header, value)], Some("10.0.0.2"));
+            if mode == "soft" {
+                assert!(matches!(outcome, Some(Outcome::Ignored(_))), "{value}: {outcome:?}");
+                assert_eq!((ids(decision), is_bound), (vec![1], true), "{value}");
+            } else {
+                assert!(decision.is_none() && matches!(outcome, Some(Outcome::Refused(_))), "{value}: {outcome:?}");
+            }
+        }
+        for nobody in ["", "10.0.0.3", "10.0.0.9:80", "pod-a"] {
+            let (decision, outcome, _) = Pooled::of(mode).ask_behind(&[], Some(nobody));
+            assert_eq!((decision, outcome), (None, Some(Outcome::Refused(Refusal::SubsetEmpty))), "{mode} {nobody:?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_else_may_serve_what_is_directed_strictly_or_within_a_subset() {
+    let cases: &[(&str, &str, [bool; 2])] = &[
+        (OWN, "pod-a", [false, true]),
+        (OWN, "pod-b", [false, false]),
+        (SUBSET, "10.0.0.1,10.0.0.2", [true, true]),
+        (SUBSET, "10.0.0.3", [false, false]),
+        ("x-data-parallel-rank", "2", [false, false]),
+    ];
+    for (header, value, want) in cases {
+        for (mode, want) in ["soft", "strict"].into_iter().zip(want) {
+            assert_eq!(Pooled::of(mode).ask_behind(&[(header, value)], None).2, *want, "{mode} {value}");
+        }
     }
 }
 

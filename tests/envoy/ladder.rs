@@ -3,6 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use warmroute_harness::client::Reply;
+use warmroute_harness::config::{POLL_CLUSTER, WORKER_CLUSTER};
 use worker_sim::{Faults, MetricsFault};
 
 use crate::world::{CHAT, World, chat};
@@ -66,13 +67,29 @@ async fn closed_means_that_what_cannot_be_decided_is_refused_with_its_reason() -
         let reply = client.post(CHAT, &[], body).await?;
         assert_eq!((reply.status, reply.header("x-warmroute-reason")), (503, Some(want)), "{body:?}");
         assert_eq!(reply.json()?["error"]["code"], want);
-        assert!(reply.header("x-worker").is_none());
+        assert_eq!((rung(&reply), reply.header("x-worker")), ((503, "no_decision"), None));
     }
     // What is decided with less than all is decided, and what is no inference request passes.
     assert_eq!(rung(&client.post(CHAT, &GZIPPED, "whatever").await?).1, "no_index");
     assert_eq!(client.get("/health").await?.status, 200);
     assert_eq!(client.post_json(CHAT, &chat("s", &["hello"])).await?.status, 200);
     assert_eq!(world.count("refused_undecided_total").await?, 2);
+    assert_eq!(world.count("ladder_no_decision_total").await?, 2);
     assert_eq!(world.served().iter().sum::<u64>(), 2);
     world.end().await
+}
+
+#[tokio::test]
+async fn closed_means_503_where_discovery_finds_no_workers() -> Result<()> {
+    // What is asked for the workers has no host to be asked.
+    let discovery = json!({ "cluster": POLL_CLUSTER, "intervalMs": 100 });
+    let keys = json!({ "failureMode": "closed", "discovery": discovery, "pools": [{ "cluster": WORKER_CLUSTER }] });
+    let world = World::of(1).plugin(plugin(&keys)).start().await?;
+    world.wait_count("discoveries_failed_total", 1).await?;
+    let reply = world.client().post_json(CHAT, &chat("s", &["hello"])).await?;
+    assert_eq!((rung(&reply), reply.header("x-warmroute-reason")), ((503, "no_decision"), Some("no_workers")));
+    assert_eq!(world.count("ladder_no_decision_total").await?, 1);
+    assert_eq!(world.count("refused_undecided_total").await?, 1);
+    assert_eq!(world.served(), [0]);
+    Ok(())
 }

@@ -175,7 +175,7 @@ fn every_error_says_where_what_and_what_is_allowed() {
         assert_eq!(error_of(&config), *text, "{fragment}");
     }
     assert_eq!(error_of(&json!({})), "pools is missing, must be a list of 1 to 2 objects");
-    assert_eq!(error_of(&json!([1])), "configuration is [1], must be an object");
+    assert_eq!(error_of(&json!([1])), "configuration is a list, must be an object");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::refuse::REASON_HEADER;
+use super::refuse::{REASON_HEADER, RUNG_HEADER, UNDECIDED};
 use super::{Stage, Stream, destinations};
 use crate::direct::DESTINATION_HEADER;
 use crate::exchange::{Answerer, Source};
@@ -20,6 +20,10 @@ const VIA_UPSTREAM: &[u8] = b"via_upstream";
 
 /// Which header of an answer says who gave it.
 const WORKER_HEADER: &str = "x-warmroute-worker";
+
+/// Which ones say who was picked, and by which policy; with `responseHeaders`.
+const PICKS_HEADER: &str = "x-warmroute-picks";
+const POLICY_HEADER: &str = "x-warmroute-policy";
 
 impl Stream {
     pub(in crate::host) fn on_response_headers(&mut self) {
@@ -83,29 +87,31 @@ impl Stream {
     }
 
     /// Tells who answered to those who are trusted. To nobody else: another gateway like this one behind it may trust this
-    /// one, and tell it.
+    /// one, and tell it. That one tells its worker wherever it tells anything, so that one question finds all.
     fn tell_worker(&self, plugin: &Plugin, address: &str) {
         if self.is_trusted || plugin.router.config().response_headers {
             if !address.is_empty() {
                 abi::set_header(HeaderMap::Response, WORKER_HEADER, address);
             }
         } else if abi::has_header(HeaderMap::Response, WORKER_HEADER) {
-            abi::remove_header(HeaderMap::Response, WORKER_HEADER);
+            for header in [WORKER_HEADER, PICKS_HEADER, POLICY_HEADER, REASON_HEADER, RUNG_HEADER] {
+                abi::remove_header(HeaderMap::Response, header);
+            }
         }
     }
 
     /// Tells the client who was picked and why.
     fn explain(&self, plugin: &Plugin) {
         if let Some(policy) = plugin.router.config().policies.get(self.ask.policy) {
-            abi::set_header(HeaderMap::Response, "x-warmroute-policy", policy.name);
+            abi::set_header(HeaderMap::Response, POLICY_HEADER, policy.name);
         }
         if let Some(decision) = self.exchange.decision() {
             let picks = destinations(plugin, self.ask.pool, decision);
-            abi::set_header(HeaderMap::Response, "x-warmroute-picks", &picks);
+            abi::set_header(HeaderMap::Response, PICKS_HEADER, &picks);
             abi::set_header(HeaderMap::Response, REASON_HEADER, decision.branch.name());
-            abi::set_header(HeaderMap::Response, "x-warmroute-rung", decision.rung.name());
+            abi::set_header(HeaderMap::Response, RUNG_HEADER, decision.rung.name());
         } else {
-            abi::set_header(HeaderMap::Response, "x-warmroute-rung", "no_decision");
+            abi::set_header(HeaderMap::Response, RUNG_HEADER, UNDECIDED);
         }
     }
 

@@ -41,7 +41,7 @@ impl Stream {
             hints.iter().for_each(|(_, hint)| abi::remove_header(HeaderMap::Request, hint.name));
         }
         if config.trust.metadata
-            && let Some(subset) = abi::property(SUBSET_METADATA)
+            && let Some(subset) = abi::property_if_empty_too(SUBSET_METADATA)
         {
             directions.add_subset_metadata(&subset);
         }
@@ -68,11 +68,15 @@ impl Stream {
     }
 
     /// Counts a body of which not all was looked at, where that matters: where a stranger's may choose a worker of NVIDIA
-    /// Dynamo, and where a trusted hop's may have said more than its headers did.
-    pub(super) fn note_unread(&self, plugin: &Plugin) {
-        let engine = plugin.router.config().pools.get(self.ask.pool).map(|pool| pool.engine);
-        let may_be_dynamo = engine.is_some_and(|engine| engine.is_dynamo() != Some(false));
-        if if self.is_trusted { self.ask.directions.is_none() } else { may_be_dynamo } {
+    /// Dynamo, and where a trusted hop's may have said more than its headers did. `pool` = the one that it is for; without
+    /// one it may come to any, if its route is not known, and else to none.
+    pub(super) fn note_unread(&self, plugin: &Plugin, pool: Option<usize>) {
+        let pools = &plugin.router.config().pools;
+        let may_be_its = |number: usize| pool.map_or(self.is_route_stale, |pool| pool == number);
+        let its_pools = pools.iter().enumerate().filter(|(number, _)| may_be_its(*number));
+        let may_be_dynamo =
+            || its_pools.map(|(_, pool)| pool.engine.is_dynamo()).any(|is_dynamo| is_dynamo != Some(false));
+        if if self.is_trusted { self.ask.directions.is_none() } else { may_be_dynamo() } {
             plugin.stats.count(Stat::HintsUnread);
         }
     }
@@ -80,16 +84,16 @@ impl Stream {
     /// A request that no format reads: it is not looked at, but may be sent where the load is least, or where a trusted hop
     /// says. `has_body` = it is one that may have hints in its body.
     pub(super) fn route_other(&mut self, plugin: &mut Plugin, has_body: bool) {
-        let policy = plugin.router.config().other_policy;
-        let may_be_led = policy.is_some() || !self.hints.is_empty();
+        let config = plugin.router.config();
+        let policy = config.other_policy;
+        let may_be_led = policy.is_some() || !self.hints.is_empty() || config.trust.metadata;
         if !may_be_led && !has_body {
             return;
         }
-        let Some(route) = self.find_pool(plugin, None) else { return };
+        let Some(route) = self.find_pool(plugin, None) else { return self.leave_astray(plugin, false) };
         self.take_hints(plugin, route.is_told);
         if has_body {
-            self.ask.pool = route.pool;
-            self.note_unread(plugin);
+            self.note_unread(plugin, Some(route.pool));
         }
         if !may_be_led || (policy.is_none() && self.ask.directions.is_none()) {
             return;

@@ -300,3 +300,21 @@ fn no_policy_picks_who_is_out_of_use_and_each_asks_one_that_works_in_time() {
         }
     }
 }
+
+#[test]
+fn pins_on_workers_on_trial_leave_one_that_works_among_the_first_two() {
+    for (mode, want) in [(DirectMode::Soft, "hr"), (DirectMode::Strict, "hh")] {
+        let letters = b"hhrr";
+        let mut pool = pool(letters);
+        let said = serialized(&[("x-warmroute-target-worker", "10.0.0.1:80,10.0.0.2:80")]);
+        let (directions, _) = Directions::of_headers(Headers::new(&said), "");
+        let mut wish = Wish::new(Some(&directions), mode);
+        let (policy, page) = (default_policy(&POLICIES[0]), InflightPage::open(None).unwrap());
+        let (query, request) = (Query::default(), (&SIZES, &mut wish));
+        let decide = |rules: &Rules<'_>| pool.decide_as_wished(policy.as_ref(), &query, request, &page, rules, NOW);
+        let decision = with_rules(75, decide).unwrap();
+        let picks: Vec<u8> = decision.picks.as_slice().iter().map(|worker| letters[usize::from(worker.0)]).collect();
+        assert!(show(&picks).starts_with(want), "{mode:?}: {}", show(&picks));
+        assert_eq!(decision.picks.first(), Some(WorkerId(0)), "the first that was named");
+    }
+}

@@ -138,6 +138,26 @@ async fn an_extension_that_is_an_array_and_the_engines_own_members_are_wiped_too
 }
 
 #[tokio::test]
+async fn they_are_wiped_or_counted_also_where_the_pool_is_not_known() -> Result<()> {
+    let config = json!({ "modelHeader": "x-gateway-model-name", "request": { "scanBytesMax": 65_536 } });
+    let world = numbered("strict", config).await?;
+    let model = ("x-gateway-model-name", "other");
+    let content = content(r#"{"decode_worker_id":702}"#);
+    let want = without(&content, &[r#""decode_worker_id":702"#]);
+    let reply = world.client().post(CHAT, &[model], content.clone()).await?;
+    assert_eq!(last(&world, server(&world, &reply)?)?, (hash(&want), want.len()));
+    let reply = world.client().post(CHAT, &[model, SECRET], content).await?;
+    assert_eq!(reply.header("x-warmroute-reason"), Some("unknown_pool"), "{}", reply.text());
+    let filler = "long ".repeat(40_000);
+    let long = format!(r#"{{"model":"sim","messages":[{{"role":"user","content":"{filler}"}}]}}"#);
+    server(&world, &world.client().post(CHAT, &[model], long).await?)?;
+    let _ = world.client().post(CHAT, &[model, ("content-encoding", "gzip")], "no gzip").await?;
+    assert_eq!(world.count("hints_unread_total").await?, 2);
+    assert_eq!(world.count("hints_removed_total").await?, 1);
+    world.end().await
+}
+
+#[tokio::test]
 async fn it_is_wiped_out_of_a_body_in_pieces_and_of_unknown_length() -> Result<()> {
     let world = numbered("strict", json!({ "policy": "hybrid" })).await?;
     let content = content(r#"{"a":1,"decode_worker_id":702}"#);

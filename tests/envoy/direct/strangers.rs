@@ -133,8 +133,46 @@ async fn where_the_model_chooses_the_route_strangers_are_heard_no_more() -> Resu
         let hints = hints_of_last(&world, worker)?;
         assert_eq!(hints, [("x-gateway-model-name".to_owned(), "sim".to_owned())]);
     }
-    let reply = trusted(&world, &[("x-warmroute-target-worker", "pod-2")]).await?;
+    let pin = ("x-warmroute-target-worker", "pod-2");
+    let reply = trusted(&world, &[pin]).await?;
     assert_eq!(server(&world, &reply)?, 2);
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_request_whose_pool_is_not_known_goes_nowhere_unjudged() -> Result<()> {
+    let models = json!({ "modelHeader": "x-gateway-model-name" });
+    let world = world("strict", models).await?;
+    let (pin, model) = (("x-warmroute-target-worker", "pod-2"), ("x-gateway-model-name", "other"));
+    let is_refused = |reply: &Reply| (reply.status, reply.header("x-warmroute-reason")) == (503, Some("unknown_pool"));
+    let reply = trusted(&world, &[pin, model]).await?;
+    assert!(is_refused(&reply), "{}", reply.text());
+    for (method, path) in [("GET", "/v1/models"), ("POST", CHAT), ("POST", "/tokenize")] {
+        let reply = world.client().send(method, path, &[pin, model, SECRET], body("")).await?;
+        assert!(is_refused(&reply), "{path}: {}", reply.text());
+    }
+    assert_eq!((world.count("directed_refused_total").await?, world.arrived().len()), (4, 0));
+    server(&world, &stranger(&world, &[pin, model]).await?)?;
+    server(&world, &trusted(&world, &[model]).await?)?;
+
+    let mut soft = world.plugin.clone();
+    soft["directRouting"] = "soft".into();
+    assert!(world.envoy.apply_plugin_config(&soft).await?);
+    let reply = trusted(&world, &[pin, model]).await?;
+    assert_eq!(
+        hints_of_last(&world, server(&world, &reply)?)?,
+        [("x-gateway-model-name".to_owned(), "sim".to_owned())]
+    );
+    assert_eq!(world.count("directed_ignored_total").await?, 1);
+
+    soft["failureMode"] = "closed".into();
+    assert!(world.envoy.apply_plugin_config(&soft).await?);
+    for headers in [&[model][..], &[model, pin], &[model, ("content-encoding", "gzip")], &[model, SECRET]] {
+        let reply = stranger(&world, headers).await?;
+        assert!(is_refused(&reply), "{headers:?}: {}", reply.text());
+    }
+    server(&world, &stranger(&world, &[]).await?)?;
+    assert_eq!(world.client().send("GET", "/v1/models", &[model], body("")).await?.status, 200, "no inference");
     world.end().await
 }
 
@@ -144,14 +182,16 @@ async fn a_gateway_behind_this_one_does_not_tell_strangers_who_answered() -> Res
         envoy.edit(|bootstrap| {
             // As another warmroute would answer that trusts this one.
             let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0];
-            let told = json!({ "header": { "key": "x-warmroute-worker", "value": "10.0.0.1:80" } });
-            route["response_headers_to_add"] = json!([told]);
+            let told = |name| json!({ "header": { "key": format!("x-warmroute-{name}"), "value": "10.0.0.1:80" } });
+            let all: Vec<Value> = ["worker", "picks", "policy", "reason", "rung"].into_iter().map(told).collect();
+            route["response_headers_to_add"] = all.into();
         })
     })
     .await?;
-    assert_eq!(stranger(&world, &[]).await?.header("x-warmroute-worker"), None);
+    let reply = stranger(&world, &[]).await?;
+    let told = reply.headers.keys().filter(|name| name.as_str().starts_with("x-warmroute-"));
+    assert_eq!(told.count(), 0, "{:?}", reply.headers);
     let reply = trusted(&world, &[]).await?;
     assert_eq!(reply.header("x-warmroute-worker"), Some(&*address(&world, server(&world, &reply)?)));
-    assert_eq!(reply.header("x-warmroute-reason"), None, "only with responseHeaders");
     world.end().await
 }

@@ -1,5 +1,7 @@
 //! Each router's words, from a hop that is trusted.
 
+use worker_sim::Faults;
+
 use super::*;
 
 /// Headers that name the worker `number`, and whether an engine behind is to see them.
@@ -24,6 +26,7 @@ async fn every_router_s_words_are_obeyed_and_go_on_only_where_an_engine_reads_th
                 let reply = trusted(&world, &[(header, &value)]).await?;
                 assert_eq!(server(&world, &reply)?, number, "{mode} {header}: {value}");
                 assert_eq!(reply.header("x-warmroute-worker"), Some(&*address(&world, number)), "{header}");
+                assert_eq!(reply.header("x-warmroute-reason"), None, "only with responseHeaders");
                 let sent_on = if goes_on { vec![(header.to_ascii_lowercase(), value)] } else { vec![] };
                 assert_eq!(hints_of_last(&world, number)?, sent_on, "{mode} {header}");
                 directed += 1;
@@ -114,15 +117,17 @@ async fn within_a_subset_the_policy_chooses_and_a_filter_may_say_it_in_metadata(
     assert_eq!(world.served(), [3, 0, 3]);
     assert_eq!(world.count("decision_turn_total").await?, 6);
     world.end().await?;
-    for is_list in [true, false] {
-        metadata_subset(is_list).await?;
+    let nobody = [json!(["127.0.0.1:1", "127.0.0.2"]), json!("127.0.0.1:1,127.0.0.2"), json!([]), json!("")];
+    for (number, value) in nobody.into_iter().enumerate() {
+        metadata_subset(MODES[number % 2], value.clone()).await?;
+        metadata_subset(MODES[(number + 1) % 2], value).await?;
     }
     Ok(())
 }
 
-/// The gateway's own metadata, which need no trust: another filter writes them, here from a header.
-async fn metadata_subset(is_list: bool) -> Result<()> {
-    let value = if is_list { json!(["127.0.0.1:1", "127.0.0.2"]) } else { json!("127.0.0.1:1,127.0.0.2") };
+/// The gateway's own metadata, which need no trust: another filter writes them.
+async fn metadata_subset(mode: &str, value: Value) -> Result<()> {
+    let said = value.to_string();
     let filter = json!({
         "name": "envoy.filters.http.set_metadata",
         "typed_config": {
@@ -133,10 +138,19 @@ async fn metadata_subset(is_list: bool) -> Result<()> {
             }],
         },
     });
-    let trust = json!({ "trust": { "metadata": true } });
-    let world = world_behind("strict", trust, |envoy| envoy.filter_before(filter)).await?;
-    let reply = stranger(&world, &[]).await?;
-    assert_eq!(reply.header("x-warmroute-reason"), Some("subset_empty"), "list: {is_list}, {}", reply.text());
+    let trust = json!({ "trust": { "metadata": true, "secretHeader": SECRET.0, "secrets": [SECRET.1] } });
+    let world = world_behind(mode, trust, |envoy| envoy.filter_before(filter)).await?;
+    let replies = [
+        stranger(&world, &[]).await?,
+        // What a request says beside it does not lift it, understood or not.
+        trusted(&world, &[("x-smg-target-worker", "-1")]).await?,
+        trusted(&world, &[("x-warmroute-target-worker", "pod-1")]).await?,
+        world.client().send("GET", "/v1/models", &[], body("")).await?,
+    ];
+    for reply in replies {
+        let got = (reply.status, reply.header("x-warmroute-reason"));
+        assert_eq!(got, (503, Some("subset_empty")), "{mode} {said}: {}", reply.text());
+    }
     world.end().await
 }
 
@@ -201,12 +215,17 @@ async fn a_worker_that_is_dead_or_another_pool_s_cannot_be_had() -> Result<()> {
         assert_eq!(reply.header("x-warmroute-reason"), Some("unknown_worker"), "{value}");
     }
     world.workers[1].stop().await;
+    for _ in 0..4 {
+        let reply = trusted(&world, &[("x-warmroute-target-worker", "pod-1")]).await?;
+        assert_eq!((reply.status, reply.header("x-worker")), (503, None), "refused between two scrapes");
+    }
     world.wait_gauge("available_workers", 1).await?;
-    // Each thread learns of it with its tick.
+    // Each thread learns of it with its tick; before that as after it, nobody else answers in its place.
     let deadline = tokio::time::Instant::now() + crate::world::WAIT_MAX;
     let mut refused = 0;
     while refused < 8 {
         let reply = trusted(&world, &[("x-warmroute-target-worker", "pod-1,pod-9")]).await?;
+        assert_eq!((reply.status, reply.header("x-worker")), (503, None), "{}", reply.text());
         let is_refused = reply.header("x-warmroute-reason") == Some("worker_unavailable");
         refused = if is_refused { refused + 1 } else { 0 };
         anyhow::ensure!(tokio::time::Instant::now() < deadline, "{}: {}", reply.status, reply.text());
@@ -214,6 +233,60 @@ async fn a_worker_that_is_dead_or_another_pool_s_cannot_be_had() -> Result<()> {
     let reply = trusted(&world, &[("x-warmroute-target-worker", "pod-1,pod-0")]).await?;
     assert_eq!(server(&world, &reply)?, 0, "the next in the list");
     world.wait_inflight_zero().await
+}
+
+/// A retry of whatever these workers fail.
+fn retries_500(bootstrap: &mut Value) {
+    let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+    route["retry_policy"]["retriable_status_codes"] = json!([500, 503]);
+}
+
+#[tokio::test]
+async fn nobody_else_serves_what_is_directed_strictly_or_within_a_subset() -> Result<()> {
+    for mode in MODES {
+        let world = world_behind(mode, json!({}), |envoy| envoy.edit(retries_500)).await?;
+        for failing in &world.workers[1..] {
+            failing.set_faults(Faults { error_rate: 1.0, ..Faults::default() })?;
+        }
+        let reply = trusted(&world, &[("x-warmroute-target-worker", "pod-1")]).await?;
+        if mode == "strict" {
+            assert_eq!((reply.status, world.served()), (500, vec![0, 1, 0]));
+        } else {
+            assert_eq!(
+                (server(&world, &reply)?, world.served()[1]),
+                (0, 1),
+                "a soft wish does not keep it from others"
+            );
+        }
+        let before = world.served();
+        let subset = format!("{},{}", address(&world, 1), address(&world, 2));
+        let within = ("x-gateway-destination-endpoint-subset", &*subset);
+        let reply = trusted(&world, &[within]).await?;
+        let served = world.served();
+        assert_eq!(
+            (reply.status, served[0], served[1..].iter().sum::<u64>()),
+            (500, before[0], before[1] + before[2] + 2)
+        );
+        // A hop that wants less gets less.
+        let reply = trusted(&world, &[within, ("x-envoy-max-retries", "0")]).await?;
+        assert_eq!((reply.status, world.served().iter().sum::<u64>()), (500, served.iter().sum::<u64>() + 1));
+        let reply = world.client().send("GET", "/echo", &[within, SECRET], body("")).await?;
+        assert_eq!(reply.json()?["headers"].get("x-envoy-max-retries"), None, "Envoy's own");
+        world.end().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rank_that_says_nothing_of_a_worker_does_not_open_what_is_closed() -> Result<()> {
+    let world = world("soft", json!({ "failureMode": "closed" })).await?;
+    for (content, want) in [("no JSON", "unreadable"), ("", "no_body")] {
+        let reply = world.client().post(CHAT, &[SECRET, ("x-data-parallel-rank", "1")], content).await?;
+        assert_eq!((reply.status, reply.header("x-warmroute-reason")), (503, Some(want)));
+        let reply = world.client().post(CHAT, &[SECRET, ("x-warmroute-target-worker", "pod-1")], content).await?;
+        assert_eq!(reply.header("x-worker"), Some(&*address(&world, 1)), "{content}");
+    }
+    world.end().await
 }
 
 #[tokio::test]
