@@ -235,9 +235,13 @@ async fn a_worker_that_is_dead_or_another_pool_s_cannot_be_had() -> Result<()> {
     world.wait_inflight_zero().await
 }
 
-/// A retry of whatever these workers fail.
+/// A retry of whatever these workers fail; and callers of this machine are no strangers to Envoy, so that they may say how
+/// often.
 fn retries_500(bootstrap: &mut Value) {
-    let route = &mut http_manager(bootstrap)["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
+    let manager = http_manager(bootstrap);
+    manager["use_remote_address"] = true.into();
+    manager["internal_address_config"] = json!({ "cidr_ranges": [{ "address_prefix": "127.0.0.0", "prefix_len": 8 }] });
+    let route = &mut manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"];
     route["retry_policy"]["retriable_status_codes"] = json!([500, 503]);
 }
 
