@@ -203,7 +203,8 @@ fn the_body_counts_where_no_header_says_more() {
 
 #[test]
 fn a_rank_in_the_engines_own_words_counts_as_one() {
-    let cases: &[(&[(&str, &str)], &str, Option<u32>, bool)] = &[
+    type Case = (&'static [(&'static str, &'static str)], &'static str, Option<u32>, bool);
+    let cases: &[Case] = &[
         (&[], r#"{"routed_dp_rank":3}"#, Some(3), false),
         (&[], r#"{"data_parallel_rank":3,"a":[]}"#, Some(3), false),
         (&[], r#"{"data_parallel_rank":3,"routed_dp_rank":4}"#, Some(4), false),
@@ -232,7 +233,7 @@ fn wherever_a_body_is_cut_no_other_worker_is_read_than_it_names() {
         for cut in 0..=body.len() {
             let mut got = Directions::default();
             got.add_body(&body.as_bytes()[..cut]);
-            let is_whole = cut >= body.find("}").unwrap() + 1;
+            let is_whole = cut > body.find('}').unwrap();
             let want = if is_whole { (vec![name("702")], Some(13)) } else { (vec![], None) };
             assert_eq!((got.pins, got.rank), want, "{}", &body[..cut]);
             assert!(!is_whole || !got.is_malformed);
