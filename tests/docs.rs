@@ -172,9 +172,10 @@ fn plugins(yaml: &str) -> Vec<Value> {
 
 /// The plugin configurations in a YAML text.
 fn plugin_configurations(yaml: &str) -> Vec<Value> {
-    let configuration =
-        |plugin: &Value| plugin["configuration"].get("value").unwrap_or(&plugin["configuration"]).clone();
-    plugins(yaml).iter().map(configuration).collect()
+    let configurations = plugins(yaml).into_iter().map(|mut plugin| plugin["configuration"].take());
+    configurations
+        .map(|mut configuration| configuration.get_mut("value").map(Value::take).unwrap_or(configuration))
+        .collect()
 }
 
 /// The samples for people, by path.
