@@ -11,6 +11,8 @@ use hyper::body::Bytes;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use warmroute::direct::BODY_HINTS;
+use warmroute::request::wipe_hints;
 use warmroute::rng::Rng;
 use warmroute_harness::client::{Body, Client, body, channel_body};
 
@@ -178,7 +180,11 @@ async fn send_all(
         let path = if rng.below(16) == 0 { format!("{path}?q=%7B%22") } else { path.to_owned() };
         let reply = send(&client, rng, &path, &content).await.with_context(|| format!("seed {seed}, {path}"))?;
         // Envoy's own answers, 500 for a VM that has died among them, carry no digest.
+        // Of where it goes a stranger's body says nothing: if it is read, and it is if it can be, that is wiped.
+        let mut wiped = content.clone();
+        let (members, _) = wipe_hints(&mut wiped, &BODY_HINTS);
         check_arrival(&reply, &content)
+            .or_else(|what| if members > 0 { check_arrival(&reply, &wiped) } else { Err(what) })
             .map_err(|what| anyhow::anyhow!("seed {seed}, {path}: {what}: {}", reply.text()))?;
         ensure!([200, 400, 404].contains(&reply.status), "seed {seed}, {path}: status {}", reply.status);
         tally.sent += 1;
