@@ -52,6 +52,7 @@ pub fn next_step(
     now: Timestamp,
     lease_ms: u64,
 ) -> Result<LeaseStep, PageError> {
+    let lease_ms = lease_ms.min(LEASE_MS_MAX);
     let bytes = page.unwrap_or_default();
     let current = if PREAMBLE.matches(bytes)? { LeasePage::read_from_bytes(bytes).ok() } else { None };
     if let Some(current) = current {
