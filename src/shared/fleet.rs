@@ -233,12 +233,12 @@ impl Fleet {
         self.foreign_share = Some((so_far + SHARE_WEIGHT * (sample - so_far)).clamp(0.0, 1.0));
     }
 
-    /// Sets what Envoy says of a worker in its cluster; returns whether that is new.
-    pub fn set_standing(&mut self, id: WorkerId, standing: Standing, priority: u8) -> bool {
-        let Some(worker) = self.workers.get_mut(usize::from(id.0)) else { return false };
-        let is_new = (worker.standing, worker.priority) != (standing, priority);
-        (worker.standing, worker.priority) = (standing, priority);
-        is_new
+    /// Sets what Envoy says of a worker, which otherwise only a page of its clusters does.
+    #[cfg(test)]
+    pub(crate) fn set_standing(&mut self, id: WorkerId, standing: Standing, priority: u8) {
+        if let Some(worker) = self.workers.get_mut(usize::from(id.0)) {
+            (worker.standing, worker.priority) = (standing, priority);
+        }
     }
 
     /// Records that a scrape of the worker at `address` failed or told nothing.
